@@ -246,7 +246,7 @@ def test_a_drain_that_may_not_be_forced_is_judged():
     assert "drained" in found(story.run())
 
 
-def test_what_aws_shrinks_for_somebody_else_is_not_judged():
+def test_scale_in_that_another_client_requested_is_not_judged():
     """An autoscaler or a user may lower the desired capacity."""
     story = Story()
     story.call("SetDesiredCapacity", key="person", AutoScalingGroupName=GROUP, DesiredCapacity="2")
@@ -254,8 +254,8 @@ def test_what_aws_shrinks_for_somebody_else_is_not_judged():
     assert "scaled_in" not in found(story.run())
 
 
-def test_what_aws_takes_for_an_autoscaler_is_not_judged():
-    """The Cluster Autoscaler terminates again what terminates already, after the controller has made the group smaller."""
+def test_terminations_by_an_autoscaler_are_not_judged():
+    """The Cluster Autoscaler may terminate an instance again after the controller has made the group smaller."""
     story = Story()
     story.call("UpdateAutoScalingGroup", AutoScalingGroupName=GROUP, MaxSize="2")
     story.call("TerminateInstanceInAutoScalingGroup", key="cluster-autoscaler", InstanceId="i-1", ShouldDecrementDesiredCapacity="true")
@@ -271,8 +271,8 @@ def test_a_node_that_the_controller_removes_itself_is_no_loss():
     assert "scaled_in" not in found(story.run())
 
 
-def test_a_node_in_standby_goes_although_the_old_value_is_back():
-    """Its replacement runs already."""
+def test_a_standby_node_may_be_terminated_after_its_change_was_reverted():
+    """The replacement of the node runs already."""
     story = Story()
     story.instance(0, "Standby")
     the_same_again(story)
@@ -363,8 +363,8 @@ def test_the_entry_of_a_role_whose_record_was_wiped():
     assert left("people-alpha") and left("people-alpha", part="conditions") and left("people-other", part="all")
 
 
-def test_names_are_not_taken_for_longer_ones():
-    """A group owns what is named after it, and not what is named after a longer name."""
+def test_a_name_does_not_match_resources_of_a_longer_name():
+    """A group owns the resources of its own name, and not those of a group with a longer name."""
     assert state.owns("alpha", "demo-camp-alpha-20260101000000", {}) and not state.owns("alpha", "demo-camp-alphabet", {})
 
 
@@ -399,7 +399,7 @@ def test_a_deletion_is_no_rotation():
 
 
 def test_a_group_that_was_replaced_before_it_was_seen():
-    """Nobody knows any more what the controller attached for the spec of the object before."""
+    """No log says what the controller attached for the spec of the previous object."""
     def replaced(seconds, released=False):
         story = Story()
         story.left = copy.deepcopy(story.left)
@@ -416,7 +416,7 @@ def test_a_group_that_was_replaced_before_it_was_seen():
     assert not replaced(5) and replaced(60) and replaced(5, released=True)
 
 
-def test_a_node_of_a_launch_template_that_is_gone():
+def test_a_node_of_a_deleted_launch_template_is_outdated():
     """It is outdated unless the log says that it was launched with what the group launches now."""
     def end(image):
         story = Story()

@@ -113,7 +113,7 @@ def test_a_group_that_begins_before_the_end_of_the_soak():
     assert story.found() == {"waves"}
 
 
-def test_nodes_of_two_groups_that_are_taken_at_once():
+def test_replacements_of_two_groups_at_once_exceed_the_budget():
     """Each group keeps to its maxUnavailable, and both together take more than the budget."""
     story = Story()
     story.begin("alpha")

@@ -10,7 +10,7 @@ from campaign import perturbations, rollouts, scenario
 REGISTRY = perturbations.load()
 
 
-def test_every_perturbation_fits_some_scenario_and_takes_what_is_drawn():
+def test_every_perturbation_fits_a_scenario_and_accepts_its_drawn_arguments():
     """One that is never drawn, or cannot be called, disturbs nothing."""
     left = dict(REGISTRY)
     for seed in range(120):

@@ -29,7 +29,7 @@ def test_variants_of_a_seed_share_their_world():
         assert scenario.without_perturbations(one) == scenario.without_perturbations(other)
 
 
-def test_a_larger_world_has_as_much_per_group_and_takes_no_longer():
+def test_a_larger_world_has_as_many_events_per_group_in_the_same_time():
     """More lives are played in the same time, and each is disturbed as much as in a world of the usual size."""
     usual, large = ([scenario.generate(seed, size=size) for seed in range(40)] for size in (None, 24))
 
@@ -70,7 +70,7 @@ def test_releases_of_node_groups_only_rise():
 
 
 def test_a_rollout_begins_with_images_that_are_new():
-    """Only of those it can be told which group has taken them."""
+    """The oracles can tell only of new images which groups have them."""
     for seed in range(30):
         one = rollouts.generate(seed)
         images = [image_of(event["config"]) for event in one["events"] if event["kind"] == "config"]
@@ -110,8 +110,8 @@ def test_the_fresh_world_has_every_groups_last_spec():
                 assert made["groups"][event["group"]] == event["to"]
 
 
-def test_groups_that_are_taken_over_get_a_spec_of_their_own():
-    """Only then their end can be compared with that of a group made fresh."""
+def test_adopted_groups_get_a_generated_spec():
+    """Only then the final state can be compared with that of a new group."""
     taken = [one for one in map(scenario.generate, range(50)) if one["taken over"]]
     assert len(taken) > 5
     for one in taken:

@@ -161,8 +161,8 @@ def test_an_access_entry_of_another_type_is_reported_and_not_changed(api, make_t
     assert entries(cloud)[arn]["type"] == "EC2_LINUX"
 
 
-def test_the_entry_of_a_role_that_is_deleted_goes_with_it_whoever_made_it(api, make_tenant):
-    """It would keep the next role of that name out, because EKS knows a role by its id."""
+def test_a_deleted_role_loses_its_access_entry_whoever_created_the_entry(api, make_tenant):
+    """The old entry would keep out nodes of a new role of that name, because EKS knows a role by its id."""
     cloud, controller = api
     group = make_tenant(cloud=cloud, controller=controller).group(size=(1, 1)).wait_ready(nodes=1)
     arn, eks = role_of(group), cloud.boto("eks")
@@ -313,7 +313,7 @@ def test_roles_migrate_and_return_with_the_controller_killed_in_every_step(migra
 
 
 def test_auto_keeps_existing_aws_auth_entries_and_creates_access_entries_for_new_roles(migration, make_tenant, unique):
-    """After an upgrade nothing changes by itself, and a right that is missing stops only the group that needs it."""
+    """An upgrade of the controller changes no existing group. A missing permission stops only the groups that need it."""
     cloud = migration.cloud
     given = cloud.make_role(f"{unique}-given")
     entry = f"- rolearn: {given}\n  username: system:node:{{{{EC2PrivateDNSName}}}}\n  groups: [system:bootstrappers, system:nodes]\n"

@@ -124,8 +124,8 @@ def watch_drain(group, old, before, seconds=90):
     return None
 
 
-def test_a_node_that_both_drain_goes_once(place):
-    """A user would lose another node with its pods: two terminations of one instance, one with a decrement, make AWS take one more."""
+def test_a_node_that_two_controllers_drain_is_terminated_once(place):
+    """A user would lose another node with its pods: for two terminations of one instance, AWS terminates a second one."""
     group = shrinkable(place, 3, low=2, joinTimeout="2m")
     place.deployment("app", 3, rotation.pool(place), annotations={"local.instance-manager/stop-after": "8000ms"}, terminationGracePeriodSeconds=30)
     place.wait_pods_running(3)

@@ -109,8 +109,8 @@ def test_the_status_names_the_active_boundaries(tenant):
 
 @pytest.mark.long
 @pytest.mark.private
-def test_a_revision_that_rejects_groups_is_told_once_although_the_controller_restarts(own_cloud, start_controller, make_tenant):
-    """An admin who sees nothing on the ConfigMap believes that the edit was fine; one who sees it with each restart looks away."""
+def test_a_revision_that_rejects_groups_is_reported_once_across_restarts(own_cloud, start_controller, make_tenant):
+    """An admin who sees no event believes that the edit was valid. An admin who sees the event at each restart ignores it."""
     cloud = own_cloud()
     controller = start_controller(cloud, "--enable-leader-election=false", "--resync-period", "3s")
     tenant = make_tenant(cloud=cloud, controller=controller)

@@ -131,8 +131,8 @@ def test_the_concurrency_policy_decides_about_a_running_upgrade(tenant, policy):
     group.wait_ready(nodes=1)
 
 
-def test_a_lock_holds_the_submission(tenant):
-    """The lock must hold before the first node is replaced, by whichever controller."""
+def test_a_lock_blocks_the_submission(tenant):
+    """The lock must stop the rotation before the first node is replaced, whichever controller replaces it."""
     group = strategies.start(tenant, strategies.rolling_upgrade())
     fake = StrategyController(group, ROLLING_UPGRADE)
     group.annotate(lock_upgrades="true")

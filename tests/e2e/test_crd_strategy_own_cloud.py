@@ -55,7 +55,7 @@ def stage(pooled_cloud):
 
 
 def test_a_kind_that_is_not_installed_is_reported_and_retried_slowly(stage):
-    """An admin who forgot to install upgrade-manager must see it, and the group recovers by itself afterwards."""
+    """An admin who forgot to install upgrade-manager must see it. The group must recover without a restart afterwards."""
     tenant = stage.tenant()
     group = strategies.start(tenant, strategies.rolling_upgrade())
     fake = StrategyController(group, ROLLING_UPGRADE)

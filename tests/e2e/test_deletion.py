@@ -41,8 +41,8 @@ def test_a_deletion_drains_and_leaves_nothing(tenant):
     assert not any(w["params"].get("ForceDelete") == "true" for w in group.writes())
 
 
-def test_a_deletion_goes_on_when_a_person_removes_the_status(tenant):
-    """Only the status names what the group has. Without a look at AWS, all of it would stay forever."""
+def test_a_deletion_continues_when_a_user_removes_the_status(tenant):
+    """Only the status names the group's resources. If the controller did not search AWS, all of them would stay forever."""
     tenant.set_defaults(managedPolicies=["AmazonSSMManagedInstanceCore"])
     group = rotation.start_group(tenant, 2)
     arn = group.status()["nodesInstanceRoleArn"]
@@ -80,7 +80,7 @@ def test_a_deletion_includes_standby_instances_and_drains_all_nodes(tenant, stan
 
 
 def test_a_deletion_gives_a_drain_in_progress_its_whole_time(tenant):
-    """Counted from the rotation's record, a drain that a budget has held for a while would lose every replica at once."""
+    """A drain that a budget has blocked for a while would evict every replica at once, if its time counted from the rotation's record."""
     group = rotation.start_group(tenant, 2, maxUnavailable=2)
     rotation.block_drains(tenant, 2)
     tenant.set_defaults(image=rotation.images(tenant.cloud)[1])
@@ -102,8 +102,8 @@ def test_a_deletion_gives_a_drain_in_progress_its_whole_time(tenant):
     assert group.undrained() == {}
 
 
-def test_a_group_that_is_applied_again_takes_over_what_its_deletion_began(tenant):
-    """The new object has another UID: its nodes would stay cordoned, nothing would launch, and no deletion would end."""
+def test_a_reapplied_group_adopts_the_nodes_that_its_deletion_cordoned(tenant):
+    """The new object has another UID. Its nodes would stay cordoned, no node would launch, and no deletion would end."""
     group = rotation.start_group(tenant, 2)
     rotation.block_drains(tenant, 2)
     group.delete()
@@ -175,8 +175,8 @@ def test_an_existing_aws_auth_entry_is_kept(tenant, unique):
     assert traces(cloud, unique) == {("roles", unique), ("profiles", unique)}
 
 
-def test_an_instance_profile_that_a_person_created_again_is_kept(tenant):
-    """A scaling group refers to its profile by name: one that a person created under it later is not the group's to delete."""
+def test_an_instance_profile_that_a_user_recreated_is_kept(tenant):
+    """A scaling group refers to its profile by name. The group must not delete a profile that a user created later under that name."""
     cloud, group = tenant.cloud, tenant.group(size=(1, 1)).wait_ready(nodes=1)
     iam, name = cloud.boto("iam"), group.scaling_group
     iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=name)

@@ -11,8 +11,8 @@ def lost(group):
 
 
 @pytest.mark.long
-def test_each_instance_that_others_take_away_is_told_once_with_the_cause(tenant, controller):
-    """Without this, it would be unknown who terminated an instance once its replacement has joined."""
+def test_each_instance_terminated_by_another_client_is_reported_once_with_its_cause(tenant, controller):
+    """A user would not know who terminated an instance once its replacement has joined."""
     old, new = rotation.images(tenant.cloud)[:2]
     tenant.set_defaults(image=old)
     group = tenant.group("web", size=(1, 3)).wait_ready(nodes=1)

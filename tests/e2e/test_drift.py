@@ -171,7 +171,7 @@ def test_a_resumed_process_is_suspended_again(tenant):
 
 
 def test_a_changed_lifecycle_hook_is_restored(tenant):
-    """A hook with another timeout lets instances in before they are prepared, or holds them too long."""
+    """A hook with another timeout puts instances in service before they are prepared, or delays them too long."""
     hook = {"name": "prepare", "lifecycle": "launch", "defaultResult": "continue", "heartbeatTimeout": 100}
     group = tenant.group(size=(1, 2), lifecycleHooks=[hook]).wait_ready(nodes=1)
     asg, mark = tenant.cloud.boto("autoscaling"), tenant.cloud.log_position()

@@ -92,9 +92,8 @@ def test_a_profile_runs_pods_and_is_deleted_with_its_role(fargate):
     assert role not in cloud.snapshot()["roles"] and role not in cloud.map_roles()
 
 
-def test_a_policy_that_a_person_took_from_the_role_comes_back(fargate):
-    """Without it, no pod of the profile starts; without a read at each resync, the group would not report it for an
-    hour."""
+def test_a_policy_that_a_user_detached_from_the_role_is_attached_again(fargate):
+    """No pod of the profile could start. Without a read at each resync, the group would not report it for an hour."""
     group = fargate.apply(manifest(fargate)).wait_ready()
     attached = lambda: fargate.cloud.snapshot()["roles"][role_of(group)]["policies"]  # noqa: E731
     (policy,) = attached()
@@ -155,8 +154,8 @@ def test_a_lock_keeps_the_pods_of_the_older_profile(fargate):
     fargate.wait_pods_running(1)
 
 
-def test_no_other_provisioner_takes_the_group_over(fargate):
-    """The profile would go on selecting pods beside the nodes, and no controller would remove it."""
+def test_the_provisioner_of_a_group_cannot_be_changed(fargate):
+    """The profile would still select pods beside the nodes, and no controller would remove it."""
     group = fargate.apply(manifest(fargate)).wait_ready()
     group.patch({"spec": {"provisioner": "eks"}})
     condition = group.wait_condition("Stalled", reason="InvalidSpec")

@@ -223,8 +223,7 @@ def test_a_change_of_cluster_does_not_move_the_group(tenant, unique):
 
 @pytest.mark.private
 def test_a_node_that_an_autoscaler_adds_is_noticed_when_it_joins(own_cloud, start_controller, make_tenant):
-    """cluster-autoscaler calls SetDesiredCapacity, and AWS sends no event. Until the controller looks at the group, nobody
-    finds the node by the labels of its group, and no condition counts it."""
+    """cluster-autoscaler calls SetDesiredCapacity, and AWS sends no event. Without a read of the group, the node would lack the labels of its group, and no condition would count it."""
     cloud = own_cloud()
     controller = start_controller(cloud, "--resync-period", "1h")
     tenant = make_tenant(cloud=cloud, controller=controller)

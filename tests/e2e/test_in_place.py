@@ -118,8 +118,8 @@ def tags_of(group):
     return {i["InstanceId"]: {tag["Key"]: tag["Value"] for tag in i["Tags"]} for i in instances}
 
 
-def test_tags_change_on_running_instances_and_those_of_others_stay(tenant):
-    """Without this, costs would go to the old team until the next rotation."""
+def test_tags_change_on_running_instances_and_foreign_tags_stay(tenant):
+    """AWS would bill the old team until the next rotation."""
     group = rotation.start_group(tenant, 2, inPlace=["tags"])
     old = sorted(group.instances())
     ec2 = group.cloud.boto("ec2")

@@ -68,8 +68,8 @@ def test_user_data_beyond_the_limit_is_compressed(tenant, shared, family):
     assert len(data) <= 16384 and line * 600 in gzip.decompress(data).decode()
 
 
-def test_a_group_in_an_ipv6_cluster_says_what_its_nodes_lack(tenant):
-    """Its nodes would never join, and the group would be Ready without them."""
+def test_a_group_in_an_ipv6_cluster_reports_what_its_nodes_lack(tenant):
+    """The nodes would never join, and the group would be Ready without them."""
     eks, name = tenant.cloud.boto("eks"), f"six-{tenant.unique}"
     network = {"subnetIds": tenant.cloud["subnets"], "securityGroupIds": [tenant.cloud["security_group"]]}
     eks.create_cluster(name=name, roleArn="arn:aws:iam::123456789012:role/eks", resourcesVpcConfig=network, kubernetesNetworkConfig={"ipFamily": "ipv6"})

@@ -79,7 +79,7 @@ def test_the_launch_configuration_is_deleted_with_its_group(tenant, old_account)
 
 
 def test_a_new_group_of_type_launch_configuration_gets_a_template(tenant):
-    """AWS refuses to make launch configurations for new accounts; the group must come up all the same."""
+    """AWS refuses launch configurations for new accounts. The group must launch its nodes anyway."""
     group = tenant.apply(tenant.manifest("web", eks={"type": "LaunchConfiguration", "minSize": 1, "maxSize": 2})).wait_ready(nodes=1)
     assert group.wait_event("LaunchConfigurationUnsupported", "spec.eks.type")
     assert "LaunchTemplate" in group.asg()

@@ -112,8 +112,8 @@ def test_another_instance_type_replaces_the_node_group_blue_green(tenant):
     assert all(e["seq"] > deleted[0]["seq"] for e in ended), "an old node went before its group was deleted"
 
 
-def test_a_lock_holds_the_replacement_and_plan_lists_the_affected_nodes(tenant):
-    """A user who set the lock sees what it holds back, and nothing is created until it is removed."""
+def test_a_lock_blocks_the_replacement_and_plan_lists_the_affected_nodes(tenant):
+    """A user who set the lock sees which nodes it affects, and the controller creates nothing until the user removes it."""
     group = managed.apply(tenant, size=(1, 2)).wait_ready(nodes=1)
     (old,), mark = group.names, tenant.cloud.log_position()
     group.annotate(lock_upgrades="true")
@@ -275,7 +275,7 @@ def crash(cloud, controller, start, operation, change):
 
 @pytest.mark.private
 def test_denied_tags_are_reported_and_other_changes_continue(own_cloud, start_controller):
-    """Missing permissions to tag are reported; labels change all the same, and EKS is not called for tags in every reconcile."""
+    """The controller reports missing permissions to tag and still applies labels. It does not call EKS for tags in every reconcile."""
     cloud, rarely = own_cloud(), ("--enable-leader-election=false", "--resync-period", "1h")
     controller = start_controller(cloud, *rarely)
     group = managed.apply(harness.Tenant(cloud, controller), size=(1, 2), tags=[{"key": "owner", "value": "web"}]).wait_ready(nodes=1)

@@ -58,8 +58,8 @@ def made_versions(group, after):
     return [w for w in group.writes(after) if w["operation"] == "CreateLaunchTemplateVersion"]
 
 
-def test_a_mixed_group_launches_what_its_policy_says(make_tenant):
-    """Without it a group is all on demand, or all of one type."""
+def test_a_mixed_group_launches_instances_by_its_policy(make_tenant):
+    """All instances of the group would be On-Demand, or of one type."""
     group = make_tenant(annotations=EXCLUDED).apply((EXAMPLES / "mixed.yaml").read_text()).wait_ready()
     assert types(group) == ["m5.large", "m5a.large", "m5.xlarge"]
     asked = distribution(group)
@@ -90,7 +90,7 @@ def test_the_spot_ratio_changes_in_place(tenant):
 
 
 def test_a_changed_policy_is_restored(tenant):
-    """Changed behind the controller's back, the group would go on buying something else."""
+    """After another client's change, the group would keep launching instances of the wrong type or purchase option."""
     group = tenant.group(size=(1, 3), mixedInstancesPolicy={"instanceTypes": [{"type": "m5a.large"}]}).wait_ready(nodes=1)
     changed = group.asg()["MixedInstancesPolicy"]
     changed["InstancesDistribution"]["OnDemandBaseCapacity"] = 3
@@ -159,8 +159,8 @@ def catalogue_reads(cloud, after=0):
     return sum(e["operation"] == "DescribeInstanceTypeOfferings" for e in reads)
 
 
-def test_an_instance_type_pool_holds_similar_types(make_tenant, shared):
-    """Without it the group would have one type; and reading 1,400 types in each reconcile would cost seconds."""
+def test_an_instance_type_pool_contains_similar_types(make_tenant, shared):
+    """The group would have one type, and a read of 1,400 types in each reconcile would take seconds."""
     tenant = make_tenant(annotations=EXCLUDED)
     group = tenant.apply((EXAMPLES / "pool.yaml").read_text()).wait_ready(nodes=1)
     pool = types(group)
@@ -183,7 +183,7 @@ def test_an_instance_type_pool_holds_similar_types(make_tenant, shared):
 
 @pytest.mark.private
 def test_a_new_instance_type_joins_the_pool_only_with_another_change(own_cloud, start_controller):
-    """A pool that AWS makes larger must change no group by itself, also after a restart."""
+    """A pool that AWS extends must not change any group, even after a restart of the controller."""
     cloud = own_cloud()
     controller = start_controller(cloud, *SHARED_FLAGS)
     tenant = Tenant(cloud, controller, annotations=EXCLUDED)

@@ -24,8 +24,8 @@ def made(cloud, after, accepted):
 
 @pytest.mark.long
 @pytest.mark.private
-def test_groups_that_lack_a_permission_try_once_a_period_and_go_on_together(own_cloud, start_controller, make_tenant):
-    """A group that tried without a pause would use up AWS's rate for all; one that waits for long misses the restored right."""
+def test_groups_that_lack_a_permission_retry_once_a_period_and_recover_together(own_cloud, start_controller, make_tenant):
+    """A group that retries without a pause would use up the AWS rate limit for all groups. A group that waits long misses the restored permission."""
     cloud = own_cloud()
     controller = start_controller(cloud, *harness.SHARED_FLAGS)
     tenant = make_tenant(cloud=cloud, controller=controller)
@@ -79,8 +79,8 @@ def calls(cloud, operation, after):
 
 @pytest.mark.long
 @pytest.mark.private
-def test_a_rotation_goes_on_when_its_permission_is_restored(own_cloud, start_controller, make_tenant):
-    """Each try of a denied termination evicts pods, so the controller would wait for five minutes to an hour instead."""
+def test_a_rotation_continues_when_its_permission_is_restored(own_cloud, start_controller, make_tenant):
+    """Each attempt of a denied termination evicts pods. Without a probe, the controller would wait five minutes to an hour instead."""
     cloud = own_cloud()
     # STS names the session of a role without the role's path, and IAM knows the role only with it.
     role = cloud.make_controller_role(path="/team/")

@@ -51,8 +51,8 @@ def test_requests_are_refused_lost_and_delayed(proxied):
     assert len(proxy.written) == 3, "a, d and the one whose answer was lost"
 
 
-def test_a_write_is_held_after_others(proxied):
-    """The k-th write of a kind."""
+def test_the_proxy_holds_the_nth_write_of_a_kind(proxied):
+    """`skip` counts the writes of that kind that pass before."""
     _, proxy, send = proxied
     held = proxy.hold("POST", "/configmaps", before=True, skip=1)
     assert send("POST", MAPS, {"metadata": {"name": "first"}}).status_code == 201 and not held.reached.is_set()

@@ -179,7 +179,7 @@ def test_an_action_that_aws_denies_blocks_only_the_groups_that_need_it(own_cloud
 
 @pytest.mark.long
 @pytest.mark.parametrize(("action", "reason", "retries"), [("throttle", "AWSThrottled", "12"), ("error5xx", "AWSUnavailable", "1"), ("deny", None, "1")])
-def test_failed_reads_are_not_taken_for_absence(own_cloud, start_controller, action, reason, retries):
+def test_failed_reads_are_not_treated_as_absence(own_cloud, start_controller, action, reason, retries):
     """Without this, everything would be made a second time, or a finalizer would go while instances still run.
 
     With the default of 12 attempts, a call takes 90 seconds to fail; its group must say sooner what is wrong.
@@ -331,8 +331,8 @@ def test_a_leader_crash_during_a_rotation_repeats_no_step(own_cloud, start_contr
     assert_each_drained_once(group, old)
 
 
-def test_a_label_that_the_api_server_did_not_take_is_set_later(own_cloud, start_controller, make_tenant):
-    """Nothing about a healthy node changes for minutes, and until then tools that select it by its role do not find it."""
+def test_a_label_is_set_later_after_conflicts_of_the_api_server(own_cloud, start_controller, make_tenant):
+    """A healthy node has no events for minutes. Until then, tools that select it by its role do not find it."""
     cloud = own_cloud()
     proxy = Proxy(cloud)
     controller = start_controller(cloud, *SOON, kubeconfig=proxy.kubeconfig)

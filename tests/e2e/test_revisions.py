@@ -58,7 +58,7 @@ def cloud(own_cloud):
 
 @pytest.mark.private
 def test_each_content_of_the_config_map_is_stored_and_can_be_read(cloud, start_controller):
-    """An admin must see what changed when, and get an earlier content back; user data is nobody's to read in a list."""
+    """An admin must see what changed and when, and be able to restore an earlier content. A list must not show user data."""
     controller = start_controller(cloud)
     wait_for(cloud, {"r1"})
     set_image(cloud, "ami-00000002")
@@ -124,7 +124,7 @@ def test_two_controllers_that_both_lead_store_each_content_once(cloud, start_con
 
 @pytest.mark.private
 def test_a_kill_at_each_write_of_the_history_loses_and_doubles_nothing(cloud, start_controller):
-    """A revision is stored, followed and one day deleted; whichever write is a process's last one, the next goes on there."""
+    """The controller stores a revision, rolls it out and later deletes it. Whichever of these writes is the last of a process, the next process continues there."""
     cloud.edit_config_map(lambda data: data.update(rollout="waves: [{name: all}]\nhistory: 2\n"))
     crashes = Crashes(cloud, start_controller)
     phase = lambda name: next((r.get("status", {}).get("phase") for r in cloud.get(REVISIONS)["items"] if r["metadata"]["name"] == name), None)  # noqa: E731
@@ -142,7 +142,7 @@ def test_a_kill_at_each_write_of_the_history_loses_and_doubles_nothing(cloud, st
 
 @pytest.mark.private
 def test_without_the_definition_everything_else_works(cloud, start_controller, make_tenant):
-    """Whoever upgrades the controller first and applies crds/ later must lose nothing; the history begins with the next edit."""
+    """An admin who upgrades the controller first and applies crds/ later must lose nothing. The history begins with the next edit."""
     cloud.api("DELETE", DEFINITION)
     support.eventually(lambda: cloud.api("GET", REVISIONS).status_code == 404, harness.WAIT, "no definition")
     controller = start_controller(cloud)

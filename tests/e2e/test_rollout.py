@@ -131,8 +131,8 @@ def test_a_change_reaches_the_canary_first_and_the_rest_after_the_soak(make_flee
 
 @pytest.mark.private
 @pytest.mark.long
-def test_a_bad_image_halts_in_the_canary_and_goes_back_by_itself(make_fleet):
-    """An admin who sleeps must find one group that went back, and no other that was touched."""
+def test_a_bad_image_halts_in_the_canary_and_the_canary_returns(make_fleet):
+    """An admin who wakes up must find one group that returned, and no other group that changed."""
     fleet = make_fleet(policy(), joinTimeout="10s")
     cloud, canary = fleet.cloud, fleet.canary
     mark, broken = cloud.log_position(), cloud["amis"]["broken_never_joins"]
@@ -191,8 +191,8 @@ def check_quota(fleet, path):
 
 @pytest.mark.private
 @pytest.mark.long
-def test_a_wave_with_a_percentage_holds_the_others_back(make_fleet):
-    """A share of the groups is early; all others wait for them, although no selector tells them apart."""
+def test_a_wave_with_a_percentage_delays_all_other_groups(make_fleet):
+    """A percentage of the groups switches early. All other groups wait for them, although no selector separates them."""
     waves_of = [{"name": "early", "percent": 30, "soak": "15s"}, {"name": "rest"}]
     fleet = make_fleet(yaml.safe_dump({"waves": waves_of}))
     cloud, mark = fleet.cloud, fleet.cloud.log_position()
@@ -261,7 +261,7 @@ def next_minute(after):
 @pytest.mark.private
 @pytest.mark.long
 def test_windows_approvals_and_deferrals_decide_when(make_fleet):
-    """An admin's night, a change board and a tenant with a release of its own: none of them is overrun, and none holds it forever."""
+    """The controller must respect an admin's windows, an approval and a tenant's deferral, and none of them may delay the change forever."""
     fleet = make_fleet(policy(soak="1s"))
     cloud, (canary, late, other) = fleet.cloud, fleet.groups
     mark, opens = cloud.log_position(), next_minute(20)
@@ -322,8 +322,8 @@ def test_a_window_that_closes_lets_what_has_begun_end(make_fleet, surge):
 
 @pytest.mark.private
 @pytest.mark.long
-def test_the_budget_holds_over_all_groups_and_says_who_uses_it_up(make_fleet):
-    """Each group keeps to its maxUnavailable, and together they would take half of the cluster."""
+def test_the_budget_limits_all_groups_together_and_names_its_users(make_fleet):
+    """Each group respects its maxUnavailable, but together they would replace half of the cluster at once."""
     fleet = make_fleet(yaml.safe_dump({"budget": {"nodes": 1}}))
     cloud, (first, *_) = fleet.cloud, fleet.groups
     rotation.block_drains(fleet.tenants[0], 2)
@@ -371,8 +371,8 @@ def test_a_blocked_drain_gives_its_node_of_the_budget_back(make_fleet):
 
 @pytest.mark.private
 @pytest.mark.long
-def test_drains_that_will_be_held_up_are_reported_during_the_soak(make_fleet, tmp_path):
-    """A budget that allows nothing must be found while there is time to correct it, and not by a drain that hangs at night."""
+def test_drains_that_will_block_are_reported_during_the_soak(make_fleet, tmp_path):
+    """A tenant must learn in time of a budget that allows no eviction, and not from a drain that hangs at night."""
     fleet = make_fleet(policy(soak="60s"))
     cloud, canary, other, tenant = fleet.cloud, fleet.canary, fleet.others[0], fleet.tenants[1]
     rotation.block_drains(tenant, 2)
@@ -483,8 +483,8 @@ def test_labels_change_on_running_nodes_in_waves_or_at_once(make_fleet):
 
 @pytest.mark.private
 @pytest.mark.long
-def test_plan_names_the_revision_that_each_group_takes_next(make_fleet):
-    """A person who runs `plan` during a rollout asks about the next minutes, not about the content of the ConfigMap."""
+def test_plan_names_the_next_revision_of_each_group(make_fleet):
+    """A user who runs `plan` during a rollout asks what happens in the next minutes, and not what the ConfigMap contains."""
     fleet = make_fleet(policy(soak="60s"))
     cloud, (canary, approved, waiting) = fleet.cloud, fleet.groups
     set_image(cloud, fleet.new)
@@ -548,8 +548,8 @@ def test_a_change_that_a_group_cannot_use_is_not_given_to_it(make_fleet):
 
 @pytest.mark.private
 @pytest.mark.long
-def test_a_lock_on_the_config_map_holds_the_change_over_a_downgrade(make_fleet):
-    """Releases without rollouts know no waves: they would replace the nodes of every tenant at once."""
+def test_a_lock_on_the_config_map_blocks_the_change_across_a_downgrade(make_fleet):
+    """Releases without rollouts know no waves. They would replace the nodes of every tenant at once."""
     fleet = make_fleet(policy(soak="300s"))
     cloud = fleet.cloud
     set_image(cloud, fleet.new)
@@ -571,8 +571,8 @@ def test_a_lock_on_the_config_map_holds_the_change_over_a_downgrade(make_fleet):
 
 
 @pytest.mark.private
-def test_a_revision_that_a_person_deletes_is_stored_again(own_cloud, start_controller):
-    """No wave would open and no order could be given until the next edit."""
+def test_a_revision_that_a_user_deletes_is_stored_again(own_cloud, start_controller):
+    """No wave would open, and no user could give an order until the next edit of the ConfigMap."""
     cloud = own_cloud()
     old, new = rotation.images(cloud)[:2]
     cloud.edit_config_map(lambda data: data.update(rollout=policy(soak="1s")))

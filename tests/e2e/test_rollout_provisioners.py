@@ -60,8 +60,8 @@ class MixedFleet:
 
 @pytest.mark.private
 @pytest.mark.long
-def test_waves_hold_managed_node_groups_and_the_crd_strategy(own_cloud, start_controller, make_tenant):
-    """EKS and upgrade-manager replace nodes by themselves: what starts them must wait for its wave."""
+def test_waves_delay_managed_node_groups_and_the_crd_strategy(own_cloud, start_controller, make_tenant):
+    """EKS and upgrade-manager replace nodes on their own. The controller must not start them before their wave."""
     fleet = MixedFleet(own_cloud(), start_controller, make_tenant, policy(soak="12s"))
     cloud, mark = fleet.cloud, fleet.cloud.log_position()
     fleet.set(1)
@@ -87,8 +87,8 @@ def test_waves_hold_managed_node_groups_and_the_crd_strategy(own_cloud, start_co
 
 @pytest.mark.private
 @pytest.mark.long
-def test_an_abort_lets_no_waiting_group_begin_and_names_what_cannot_go_back(own_cloud, start_controller, make_tenant):
-    """After an abort, a RollingUpgrade or an update of EKS that begins all the same would replace every node of the group."""
+def test_an_abort_starts_no_waiting_group_and_names_groups_that_cannot_return(own_cloud, start_controller, make_tenant):
+    """A RollingUpgrade or an EKS update that still begins after an abort would replace every node of the group."""
     fleet = MixedFleet(own_cloud(), start_controller, make_tenant, policy(soak="300s"))
     cloud, mark = fleet.cloud, fleet.cloud.log_position()
     fleet.set(1)
@@ -104,8 +104,8 @@ def test_an_abort_lets_no_waiting_group_begin_and_names_what_cannot_go_back(own_
 
 @pytest.mark.private
 @pytest.mark.long
-def test_a_node_group_that_eks_does_not_take_back_says_so_and_holds_nobody_up(own_cloud, start_controller, make_tenant):
-    """EKS refuses an earlier release. Trying it forever, or waiting for it, would keep the other groups from their return."""
+def test_a_node_group_that_cannot_return_is_reported_and_delays_no_other_group(own_cloud, start_controller, make_tenant):
+    """EKS refuses an earlier release. A controller that retried it forever, or waited for it, would keep the other groups from their return."""
     fleet = MixedFleet(own_cloud(), start_controller, make_tenant, policy(soak="300s"))
     cloud, mark = fleet.cloud, fleet.cloud.log_position()
     cloud.patch(f"/api/v1/namespaces/{fleet.tenants[1].namespace}", {"metadata": {"labels": {"rollout/wave": "canary"}}})

@@ -91,8 +91,8 @@ def test_a_spec_that_becomes_invalid_leaves_no_node_cordoned_or_in_standby(tenan
 
 
 @pytest.mark.long
-def test_a_node_that_someone_else_uncordons_is_given_back(tenant):
-    """Without this, its pods would be evicted and scheduled back in a circle, and it would be terminated under new ones."""
+def test_a_node_that_a_user_uncordons_is_released(tenant):
+    """The controller would evict pods that the scheduler places back again and again, and terminate the node under new pods."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 1)
     rotation.block_drains(tenant, 1)

@@ -127,7 +127,7 @@ def made(group, mark):
 
 
 @pytest.mark.skipif(not keiko_loader.recordings(), reason="there are no recordings")
-def test_recorded_groups_of_the_keiko_controller_are_taken_over_without_a_rotation(own_cloud, start_controller):
+def test_recorded_groups_of_the_keiko_controller_are_adopted_without_a_rotation(own_cloud, start_controller):
     """A takeover must not cost a node."""
     cloud = own_cloud(config=None)
     named = {name: keiko_loader.recording(cloud, name) for name in keiko_loader.recordings()}
@@ -135,8 +135,8 @@ def test_recorded_groups_of_the_keiko_controller_are_taken_over_without_a_rotati
 
 
 @pytest.mark.long
-def test_constructed_groups_of_the_keiko_controller_are_taken_over_without_a_rotation(own_cloud, start_controller, unique):
-    """The same for what no recording shows."""
+def test_constructed_groups_of_the_keiko_controller_are_adopted_without_a_rotation(own_cloud, start_controller, unique):
+    """The same for states that no recording contains."""
     cloud = own_cloud(config=None)
     site = keiko_loader.Site.of(cloud, unique)
     named = {f"{name}/{number}": state for name, make in keiko_groups.STATES.items() for number, state in enumerate(make(site))}
@@ -162,7 +162,7 @@ def test_resources_are_tagged_once_the_permission_is_granted(own_cloud, start_co
 
 
 def test_untagged_resources_are_deleted_with_their_group(own_cloud, start_controller, unique):
-    """A role and a template for each group that has ever been taken over would be left in AWS."""
+    """A role and a template of each adopted group would be left in AWS."""
     cloud = own_cloud(config=None)
     (group,) = keiko_loader.load_all(cloud, {"plain": keiko_groups.plain(keiko_loader.Site.of(cloud, unique))[0]}).values()
     with contextlib.ExitStack() as faults:
@@ -178,8 +178,8 @@ def test_untagged_resources_are_deleted_with_their_group(own_cloud, start_contro
     assert [left[kind] for kind in ("scalingGroup", "template", "role", "profile")] == [None] * 4
 
 
-def test_groups_are_taken_over_and_given_back_with_a_roll_out(own_cloud, start_controller, unique):
-    """Waves are new to a group that is taken over. keikoproj/instance-manager knows none, so that a change which waits must not be left to it."""
+def test_groups_are_adopted_and_released_during_a_rollout(own_cloud, start_controller, unique):
+    """An adopted group has no wave yet. keikoproj/instance-manager knows no waves, so a waiting change must not be released to it."""
     cloud = own_cloud(config=None)
     (group,) = keiko_loader.load_all(cloud, {"plain": keiko_groups.plain(keiko_loader.Site.of(cloud, unique))[0]}).values()
     image = group.get()["spec"]["eks"]["configuration"]["image"]
@@ -225,7 +225,7 @@ def change_as_keiko(group, site):
     return {"activeLaunchConfigurationName": name}, {"LaunchConfigurationName": name}
 
 
-def test_changes_by_the_keiko_controller_after_a_return_are_taken_over_again(own_cloud, start_controller, unique):
+def test_changes_by_the_keiko_controller_after_a_return_are_adopted_again(own_cloud, start_controller, unique):
     """After a return to keikoproj/instance-manager, the second takeover must not cost a node either."""
     cloud = own_cloud(config=None)
     site = keiko_loader.Site.of(cloud, unique)

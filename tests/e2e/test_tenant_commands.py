@@ -81,8 +81,8 @@ def rights_in_the_docs():
     return list(yaml.safe_load_all(found))
 
 
-def test_a_tenant_sees_what_its_rights_cover_and_is_told_the_rest(person):
-    """Without this, a tenant reads a Kubernetes error and does not know whom to ask for what."""
+def test_a_tenant_sees_what_its_rights_cover_and_which_rights_it_lacks(person):
+    """A tenant would read a Kubernetes error without learning whom to ask for which permission."""
     group = f"{person.namespace}/web"
     code, out, _ = person.run("status", "web")
     assert code == 0 and out.startswith(f"{group}: Ready") and "not shown: you do not have permission to list nodes; a cluster admin can grant it" in out

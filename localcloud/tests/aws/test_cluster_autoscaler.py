@@ -85,7 +85,7 @@ def home(pod):
     return pod["spec"].get("nodeName")
 
 
-def test_what_does_not_become_a_node_goes_and_is_not_replaced(site, joined, autoscale):
+def test_an_instance_that_never_becomes_a_node_is_removed_without_replacement(site, joined, autoscale):
     """core/static_autoscaler.go, removeOldUnregisteredNodes, and aws/auto_scaling_groups.go, DeleteInstances: decrement, down to MinSize."""
     name = launch(site, joined, 4, low=1, image=site.cloud["amis"]["broken_never_joins"])
     autoscaler = autoscale(name, provision_time=3)
@@ -97,7 +97,7 @@ def test_what_does_not_become_a_node_goes_and_is_not_replaced(site, joined, auto
     assert [why for why, _, _ in autoscaler.removed] == ["unregistered"] * 3
 
 
-def test_what_cannot_be_launched_is_taken_back_at_once(site, joined, autoscale):
+def test_a_scale_out_that_cannot_launch_is_reverted_at_once(site, joined, autoscale):
     """aws/auto_scaling_groups.go, isNodeGroupAvailable: an activity that failed since it set the size itself is enough."""
     name = launch(site, joined, 1)
     site.ready(name)
@@ -135,7 +135,7 @@ def keep(site, node):
     site.cloud.patch(f"/api/v1/nodes/{node}", {"metadata": {"annotations": {DISABLED: "true"}}})
 
 
-def test_empty_nodes_go_unless_their_annotation_forbids_it(site, joined, autoscale):
+def test_empty_nodes_are_removed_unless_their_annotation_forbids_it(site, joined, autoscale):
     """core/scaledown/eligibility: the annotation counts, a cordon does not."""
     name = launch(site, joined, 3)
     nodes = members(site.ready(name, 3))
@@ -148,7 +148,7 @@ def test_empty_nodes_go_unless_their_annotation_forbids_it(site, joined, autosca
     assert instances(site, name) == [nodes[kept]]
 
 
-def test_a_node_in_standby_goes_and_aws_takes_another_one(site, joined, autoscale):
+def test_removal_of_a_standby_node_makes_aws_terminate_another_one(site, joined, autoscale):
     """aws/auto_scaling_groups.go: instances in Standby are instances of the group, and the desired capacity does not count them."""
     name = launch(site, joined, 2)
     nodes = members(site.ready(name, 2))
@@ -162,7 +162,7 @@ def test_a_node_in_standby_goes_and_aws_takes_another_one(site, joined, autoscal
     assert [call["InstanceId"] for call in calls(site, name)] == [aside]
 
 
-def test_a_node_is_empty_before_it_goes(site, joined, autoscale, unique):
+def test_a_node_is_drained_before_it_is_removed(site, joined, autoscale, unique):
     """core/scaledown/actuation: the taint and the cordon first, then evictions, and the instance when the pods are gone."""
     name = launch(site, joined, 2, labels=f"pool={unique}")
     first, second = site.ready(name, 2)
@@ -183,7 +183,7 @@ def test_a_node_is_empty_before_it_goes(site, joined, autoscale, unique):
     wait_until(lambda: [home(found) for found in pods(site, unique)] == [other["metadata"]["name"]], "the pod on the other node")
 
 
-def test_a_node_that_it_cannot_empty_is_given_back(site, joined, autoscale, unique):
+def test_a_node_that_cannot_be_drained_is_uncordoned(site, joined, autoscale, unique):
     """utils/taints, CleanToBeDeleted: the taint goes, and the cordon with it."""
     name = launch(site, joined, 2, labels=f"pool={unique}")
     site.ready(name, 2)
@@ -197,7 +197,7 @@ def test_a_node_that_it_cannot_empty_is_given_back(site, joined, autoscale, uniq
     assert [home(found) for found in pods(site, unique)] == [home(pod)]
 
 
-def test_it_may_terminate_again_what_somebody_else_has_terminated(site, joined, autoscale):
+def test_it_may_terminate_an_instance_that_another_client_has_terminated(site, joined, autoscale):
     """aws/aws_manager.go, refreshInterval: it knows lifecycle states that are a minute old, and decrements by them."""
     name = launch(site, joined, 2, image=site.cloud["amis"]["broken_never_joins"])
     hook = {"LifecycleHookName": "slow", "LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING", "HeartbeatTimeout": 3600}

@@ -113,7 +113,7 @@ def test_the_audit_log_has_every_write_and_no_secret(kubernetes, namespace):
     assert any(line.get("requestObject", {}).get("data") == {"seen": "yes"} for line in kubernetes.audit())
 
 
-def test_a_killed_api_server_comes_back_with_its_objects(kubernetes, namespace, node, deployment):
+def test_a_killed_api_server_restarts_with_its_objects(kubernetes, namespace, node, deployment):
     """A managed control plane restarts its API servers at any time, and etcd keeps everything."""
     name = node("alive")
     deployment(1)

@@ -98,8 +98,8 @@ HOOK = {"name": "a", "lifecycle": "launch"}
     (eks(lifecycleHooks=[{**HOOK, "lifecycle": "boot"}]), '"boot": must be one of launch, terminate'),
     (managed(capacityType="cheap"), '"cheap": must be one of ON_DEMAND, SPOT'),
 ], ids=str)  # fmt: skip
-def test_a_mistake_is_told_when_it_is_applied(make, spec, named):
-    """`kubectl apply` says it at once, in words; the condition of a stalled group says it to whoever looks there."""
+def test_an_invalid_object_is_rejected_when_it_is_applied(make, spec, named):
+    """`kubectl apply` shows the error at once. The condition of a stalled group shows it only to users who read the group."""
     answer = make(spec)
     message = answer.json()["message"]
     assert answer.status_code == 422 and named in message, message

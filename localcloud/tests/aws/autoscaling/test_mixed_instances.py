@@ -233,7 +233,7 @@ def test_changed_purchase_options_replace_instances_gradually(aws, groups):
     assert options(aws, groups, group) == {"on-demand": 1, "spot": 1}
 
 
-def test_moving_an_on_demand_instance_to_another_zone_comes_to_an_end(aws, groups, name):
+def test_moving_an_on_demand_instance_to_another_zone_converges(aws, groups, name):
     """The group has one Spot Instance too many only while it moves one: that one must not be what it launched."""
     subnets = groups.simulator.subnets
     more = {"VPCZoneIdentifier": subnets[0]}
@@ -247,7 +247,7 @@ def test_moving_an_on_demand_instance_to_another_zone_comes_to_an_end(aws, group
     assert groups.settle(name, 2) == ids
 
 
-def test_replacement_of_heavy_spot_instances_comes_to_an_end(aws, groups):
+def test_replacement_of_spot_instances_with_weight_two_converges(aws, groups):
     """A Spot Instance that counts two leaves only when two On-Demand Instances took its place, and these stay."""
     weights = {"m5.xlarge": 2, "m5.large": 1}
     spot = {"OnDemandPercentageAboveBaseCapacity": 0}

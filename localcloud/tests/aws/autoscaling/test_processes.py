@@ -73,7 +73,7 @@ def test_an_instance_terminated_through_ec2_is_replaced(aws, groups):
     groups.settle(name, 1)
 
 
-def test_a_launch_hook_given_at_creation_holds_the_first_instance(aws, groups):
+def test_a_launch_hook_given_at_creation_delays_the_first_instance(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, CreateAutoScalingGroup, LifecycleHookSpecificationList; CompleteLifecycleAction."""
     name = groups.make(1, wait=False, LifecycleHookSpecificationList=[hook("LAUNCHING", heartbeat=7200)])
     wait_until(lambda: groups.states(name) == ["Pending:Wait"], "the instance to wait")
@@ -93,7 +93,7 @@ def test_a_hook_times_out_with_its_default_result(aws, groups):
     groups.settle(name, 1)
 
 
-def test_a_terminate_hook_holds_a_running_instance(aws, groups):
+def test_a_terminate_hook_delays_the_termination_of_an_instance(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Amazon EC2 Auto Scaling instance lifecycle": Terminating:Wait."""
     name = groups.make(1, MinSize=0, DesiredCapacity=1, LifecycleHookSpecificationList=[hook("TERMINATING", heartbeat=7200)])
     (instance,) = groups.settle(name, 1)

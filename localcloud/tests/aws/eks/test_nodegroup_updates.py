@@ -167,7 +167,7 @@ def test_a_group_without_nodes_is_updated_immediately(managed):
     assert managed.show(name)["releaseVersion"] == RELEASES[1]
 
 
-def test_an_update_takes_the_clusters_version_and_its_latest_release_by_default(aws, managed, control, simulator):
+def test_an_update_uses_the_clusters_version_and_its_latest_release_by_default(aws, managed, control, simulator):
     """Amazon EKS API Reference, UpdateNodegroupVersion, parameters version and releaseVersion; Systems Manager User Guide,
     "Discovering public parameters".
     """

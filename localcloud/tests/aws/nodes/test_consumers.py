@@ -200,7 +200,7 @@ def test_bootstrap_sh_decides_the_ip_family(arguments, family):
 
 
 @pytest.mark.parametrize(("cidr", "family"), [("10.0.0.0/16", "ipv4"), ("fd30:1c53:5f8a::/108", "ipv6"), ("ten", None)])
-def test_nodeadm_takes_the_ip_family_from_the_service_range(cidr, family):
+def test_nodeadm_derives_the_ip_family_from_the_service_range(cidr, family):
     """amazon-eks-ami, nodeadm/internal/api/net.go, GetCIDRIpFamily."""
     text = mime(config(CLUSTER.replace("10.0.0.0/16", f"'{cidr}'")))
     if family:

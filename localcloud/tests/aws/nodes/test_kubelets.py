@@ -39,7 +39,7 @@ def test_valid_user_data_results_in_a_matching_node(site, joined, family):
 
 
 @pytest.mark.parametrize("when", ["before it stops", "while it stops"])
-def test_a_kubelet_that_is_authorized_again_at_once_goes_on(when):
+def test_a_kubelet_continues_when_it_is_authorized_again_at_once(when):
     """Amazon EKS User Guide, "Grant IAM users access to Kubernetes with a ConfigMap": each request is authenticated
     again."""
     jobs, role = [], SimpleNamespace(arn="arn:aws:iam::123456789012:role/nodes")
