@@ -284,7 +284,7 @@ mod tests {
         blocked_plan,
     };
 
-    /// Applies steps while the rollout holds the group for this reason. Returns the error and the writes.
+    /// Applies steps while the rollout blocks the group for this reason. Returns the error and the writes.
     async fn apply_blocked(steps: Vec<NodeStep>, rollout_block: Option<&str>) -> (Option<String>, Vec<String>) {
         let (applied, writes) = apply_steps(steps, rollout_block, |call| {
             let kind = if call.path.contains("/pods/") { "Pod" } else { "Node" };

@@ -1,4 +1,4 @@
-//! `rollout.budget`: how many nodes of the cluster may be unavailable at once while groups take a revision.
+//! `rollout.budget`: how many nodes of the cluster may be unavailable at once while groups switch to a revision.
 
 use std::fmt;
 
@@ -10,8 +10,8 @@ use super::section::Section;
 
 const BUDGET_KEYS: [&str; 3] = ["nodes", "zone", "surge"];
 
-/// How many nodes may be unavailable, or stand by, while groups take a revision. Nodes that are unavailable for another
-/// reason count as well, but only what a revision asks for waits for the budget.
+/// How many nodes may be unavailable, or stand by, while groups switch to a revision. Nodes that are unavailable for
+/// another reason count as well, but only what a revision asks for waits for the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BudgetPolicy {
     /// Of all nodes of all groups; `None` for any number. At least one always may be.

@@ -1,4 +1,4 @@
-//! `rollout.checks`: queries of Prometheus that must have no result while groups take a revision.
+//! `rollout.checks`: queries of Prometheus that must have no result while groups switch to a revision.
 
 use std::collections::BTreeMap;
 

@@ -1,5 +1,5 @@
 //! The key `rollout` of the ConfigMap: in which order and under which conditions a new revision of the boundaries reaches
-//! the groups. Without the key, every group takes a new revision at once.
+//! the groups. Without the key, every group switches to a new revision at once.
 
 use std::collections::BTreeMap;
 
@@ -62,7 +62,7 @@ pub(crate) struct RolloutPolicy {
     pub urgent_until: Option<Timestamp>,
     /// What follows when more groups of a wave fail than it allows.
     pub on_failure: OnFailure,
-    /// When groups take a revision that replaces none of their nodes.
+    /// When groups switch to a revision that replaces none of their nodes.
     pub without_rotation: WithoutRotation,
     /// How long a group may make no progress before the rollout no longer waits for it.
     pub patience: SignedDuration,
@@ -70,7 +70,7 @@ pub(crate) struct RolloutPolicy {
     pub history: usize,
 }
 
-/// A wave: groups that take a revision together.
+/// A wave: groups that switch to a revision together.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Wave {
     /// Name, unique among the waves.
@@ -105,14 +105,14 @@ pub(crate) enum Approval {
 /// What follows when more groups of a wave fail than it allows. A group that fails returns in either case.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum OnFailure {
-    /// The rollout halts: no further group takes the revision, and healthy groups keep it.
+    /// The rollout halts: no further group switches to the revision, and healthy groups keep it.
     #[default]
     Halt,
     /// All groups return to the revision that they came from.
     Return,
 }
 
-/// When groups take a revision that replaces none of their nodes.
+/// When groups switch to a revision that replaces none of their nodes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum WithoutRotation {
     /// As soon as that is known.

@@ -10,8 +10,8 @@ use crate::api::{InstanceGroup, group_id};
 use crate::apply::{Applied, Applier, apply};
 use crate::plan::{Plan, Step};
 
-/// Applies a plan. `was_blocked`: the rollout blocked the group before it was planned, so the plan starts no replacement.
-/// Returns `None` when this process may no longer write: the new leader then reports on the group.
+/// Applies a plan. `was_blocked`: the rollout blocked the group before it was planned, so the plan starts no
+/// replacement. Returns `None` when this process may no longer write: the new leader then reports on the group.
 pub(super) async fn apply_plan(
     group: &InstanceGroup,
     plan: Plan,

@@ -99,8 +99,8 @@ pub(super) async fn record_failed_step(
     if let Some(call) = denied_read {
         return wait(call, None);
     }
-    // The first tries follow each other soon: a new role may not be known everywhere yet. Another error says nothing about the
-    // permission.
+    // The first tries follow each other soon: a new role may not be known everywhere yet. Another error says nothing
+    // about the permission.
     if is_lasting {
         denied_step.into_iter().for_each(|call| wait(call, step.map(Step::name)));
         let denied =

@@ -15,7 +15,7 @@ use crate::index::denied_rotations::{Permission, PermissionAnswer};
 /// How many times per period the controller checks whether a question is due.
 const CHECKS_PER_PERIOD: u32 = 10;
 
-/// Asks about each permission that holds a rotation, once a period, and never returns.
+/// Asks about each permission that blocks a rotation, once a period, and never returns.
 pub(crate) async fn run(ctx: Arc<Context>) {
     let (state, period) = (&ctx.planner.process_state, requeue::permission_period(ctx.planner.settings.resync_period));
     let pause = (period.unsigned_abs() / CHECKS_PER_PERIOD).max(Duration::from_millis(100));

@@ -109,7 +109,8 @@ mod tests {
     use super::*;
     use crate::api::{BoundariesRevision, BoundariesRevisionSpec};
 
-    /// The API server may refuse a call while it starts; the caller tries again. What is no longer active is not stored.
+    /// The API server may refuse a call while it starts; the caller tries again. What is no longer active is not
+    /// stored.
     #[tokio::test]
     async fn content_is_stored_while_it_is_active() {
         let created = Arc::new(Mutex::new(vec![]));

@@ -1,5 +1,6 @@
-//! Missing permissions. All groups use the controller's own account, so a call that is denied to one group is most likely
-//! denied to all. Groups whose call is denied take turns trying it, and when one succeeds, all others try at once.
+//! Missing permissions. All groups use the controller's own account, so a call that is denied to one group is most
+//! likely denied to all. Groups whose call is denied take turns trying it, and when one succeeds, all others try at
+//! once.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,8 +9,8 @@ use jiff::{SignedDuration, Timestamp};
 use crate::aws::AwsError;
 use crate::k8s::KubeError;
 
-/// How many groups try a denied call in one period. Up to this number, each group tries in each period: a permission may be
-/// missing for the resources of one group alone.
+/// How many groups try a denied call in one period. Up to this number, each group tries in each period: a permission
+/// may be missing for the resources of one group alone.
 ///
 /// At 50 seconds, these are two refused calls a second for each operation that is denied.
 const TRIES_PER_PERIOD: usize = 100;
@@ -95,7 +96,8 @@ impl DeniedCalls {
         self.operations.contains_key(&call.operation())
     }
 
-    /// Gives a group its turn to try a denied call again, at least a `period` from now. A group that waits keeps its turn.
+    /// Gives a group its turn to try a denied call again, at least a `period` from now. A group that waits keeps its
+    /// turn.
     pub(crate) fn record(
         &mut self,
         group: &str,
@@ -109,7 +111,8 @@ impl DeniedCalls {
         if waiting.iter().any(|w| w.call.operation() == name && w.attempt == attempt && w.is_turn_pending(now)) {
             return;
         }
-        // The same step waits once, and a group that asks for something else does not wait for what it asked for before.
+        // The same step waits once, and a group that asks for something else does not wait for what it asked for
+        // before.
         let ended: Vec<_> =
             waiting.extract_if(.., |w| w.attempt.spec != attempt.spec || w.attempt.step == attempt.step).collect();
         ended.iter().for_each(|waiting| self.forget_if_unused(&waiting.call));
@@ -131,8 +134,8 @@ impl DeniedCalls {
         self.groups.entry(group.to_owned()).or_default().push(Waiting { call, attempt, given_at: now, retry_at });
     }
 
-    /// Ends the waits of a group whose pass got through all steps but those in `still_denied`. Returns the groups that waited
-    /// for the same permissions: they should try now.
+    /// Ends the waits of a group whose pass got through all steps but those in `still_denied`. Returns the groups that
+    /// waited for the same permissions: they should try now.
     pub(crate) fn end(&mut self, group: &str, still_denied: &[&'static str]) -> Vec<String> {
         let Some(waiting) = self.groups.get_mut(group) else { return Vec::new() };
         let is_over = |w: &mut Waiting| w.attempt.step.is_none_or(|step| !still_denied.contains(&step));
@@ -250,8 +253,8 @@ mod tests {
         assert_eq!(tries, vec![3; operations.len()], "each tries once a period");
     }
 
-    /// With policies for single roles, the success of one group says nothing about another. Then a group waits for as many
-    /// periods as there are hundreds of groups.
+    /// With policies for single roles, the success of one group says nothing about another. Then a group waits for as
+    /// many periods as there are hundreds of groups.
     #[test]
     fn each_of_many_groups_gets_its_turn() {
         let mut denied_calls = DeniedCalls::default();

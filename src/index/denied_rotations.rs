@@ -98,7 +98,8 @@ impl DeniedRotations {
         self.forget_answers();
     }
 
-    /// Records that steps of a group succeeded. Returns the groups that go on because of it: those blocked at the same step.
+    /// Records that steps of a group succeeded. Returns the groups that go on because of it: those blocked at the same
+    /// step.
     ///
     /// Success of a group that was denied the step before is a change, and wakes all. Success of any other group may
     /// only show that the permission is missing for some resources, so it enqueues a group only once.

@@ -31,7 +31,7 @@ struct Inner {
     relisted: Option<NodesByInstance>,
     /// Nodes that were Ready and are gone, by instance. They only say in words why an instance has no node.
     lost: HashMap<String, LostNode>,
-    /// Names of nodes whose drain pods will hold up.
+    /// Names of nodes whose drain pods will block.
     drain_last: BTreeSet<String>,
     synced: bool,
 }
@@ -186,7 +186,7 @@ impl NodeIndex {
         Some(NodeView { drain_last, duplicates: duplicates.iter().map(|n| n.name.clone()).collect(), ..node.clone() })
     }
 
-    /// Replaces the names of the nodes that rotations take last, because pods will hold their drains up.
+    /// Replaces the names of the nodes that rotations replace last, because pods will block their drains.
     pub(crate) fn set_drain_last(&self, nodes: BTreeSet<String>) {
         self.inner.lock().expect("lock is not poisoned").drain_last = nodes;
     }

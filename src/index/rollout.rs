@@ -22,7 +22,7 @@ pub(crate) struct RolloutState {
     running: Mutex<Running>,
     /// What all groups use of the budget; empty without one.
     budget_usage: Mutex<BudgetUsage>,
-    /// What will hold up the drains of groups whose turn comes next; `None` before the first poll.
+    /// What will block the drains of groups whose turn comes next; `None` before the first poll.
     drain_forecast: Mutex<Option<DrainForecasts>>,
     /// Groups whose blocked drains yield to others.
     yielding: Mutex<YieldingGroups>,
@@ -30,7 +30,7 @@ pub(crate) struct RolloutState {
     checks: Mutex<Checks>,
 }
 
-/// What will hold up the drains of groups whose turn comes next.
+/// What will block the drains of groups whose turn comes next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DrainForecasts {
     /// The message of the condition, by group.
@@ -81,7 +81,7 @@ impl RolloutState {
         self.forecasts.lock().expect("lock is not poisoned").insert(key.to_owned(), known);
     }
 
-    /// What will hold up the drains of a group whose turn comes next.
+    /// What will block the drains of a group whose turn comes next.
     pub(crate) fn drain_forecast(&self, key: &str) -> Lookup<String> {
         self.drain_forecast
             .lock()
@@ -90,7 +90,7 @@ impl RolloutState {
             .map_or(Lookup::NotQueried, |found| found.get(key))
     }
 
-    /// Replaces what will hold up drains. Returns the groups for which it is something else now.
+    /// Replaces what will block drains. Returns the groups for which it is something else now.
     pub(crate) fn set_drain_forecasts(&self, drain_forecast: DrainForecasts) -> Vec<String> {
         let mut known = self.drain_forecast.lock().expect("lock is not poisoned");
         let before = known.take().unwrap_or_default();
@@ -111,8 +111,8 @@ impl RolloutState {
         act(&mut self.running.lock().expect("lock is not poisoned"))
     }
 
-    /// Counts a group that takes the target in its wave, until a poll finds it with the target, and its first node, until its
-    /// next plan does.
+    /// Counts a group that switches to the target in its wave, until a poll finds it with the target, and its first
+    /// node, until its next plan does.
     pub(crate) fn count_switch(&self, wave: usize, key: &str) {
         if self.budget().is_some() {
             self.with_budget_usage(|budget_usage| budget_usage.announce(key, Instant::now()));
@@ -120,7 +120,8 @@ impl RolloutState {
         self.with_running(|running| running.count_switch(wave, key));
     }
 
-    /// Counts a group that is about to take the target in its wave, before that is written. Returns whether there is room.
+    /// Counts a group that is about to switch to the target in its wave, before that is written. Returns whether there
+    /// is room.
     pub(crate) fn reserve_place(&self, view: &RolloutView, wave: usize, key: &str) -> bool {
         self.with_running(|running| running.reserve_place(view, wave, key))
     }
@@ -164,7 +165,7 @@ impl RolloutState {
         (!self.with_budget_usage(reserve)).then(|| format!("{budget}, which is used up"))
     }
 
-    /// How many nodes a group may take, or why its batch has to wait; `None` without a budget.
+    /// How many nodes a group may begin to replace, or why its batch has to wait; `None` without a budget.
     pub(crate) fn allowance(&self, key: &str) -> Option<Result<Allowance, String>> {
         let budget = self.budget()?;
         self.with_budget_usage(|budget_usage| match budget_usage.batch_must_wait(&budget, key) {
@@ -173,7 +174,7 @@ impl RolloutState {
         })
     }
 
-    /// Records that a group takes no nodes for the rollout now.
+    /// Records that a group replaces no nodes for the rollout now.
     pub(crate) fn release(&self, key: &str) {
         if self.budget().is_some() {
             self.with_budget_usage(|budget_usage| budget_usage.release(key));

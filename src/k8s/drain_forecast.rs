@@ -1,4 +1,4 @@
-//! Which drains PodDisruptionBudgets will hold up, as pods and budgets are now.
+//! Which drains PodDisruptionBudgets will block, as pods and budgets are now.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -13,14 +13,14 @@ use super::{KubeError, PodInfo, PodKind, pods};
 /// What is known of the drains of some nodes before they begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct DrainForecast {
-    /// Pods that will hold a drain up, by node and pod.
+    /// Pods that will block a drain, by node and pod.
     pub obstacles: Vec<DrainBlocker>,
     /// Pods that no controller creates again once they are evicted: node and `namespace/name`. Only those of namespaces
     /// whose pods were read.
     pub unmanaged: Vec<(String, String)>,
 }
 
-/// A pod that will hold the drain of its node up.
+/// A pod that will block the drain of its node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct DrainBlocker {
@@ -54,7 +54,7 @@ pub enum DrainBlockerKind {
 }
 
 impl DrainBlocker {
-    /// What holds the pod, and what to do about it, as the end of a sentence that begins with the pod.
+    /// What blocks the pod, and what to do about it, as the end of a sentence that begins with the pod.
     pub(crate) fn describe(&self) -> String {
         let Self { budget, limit, remedy, .. } = self;
         match self.kind {
@@ -79,7 +79,7 @@ impl DrainBlocker {
         }
     }
 
-    /// What will hold a pod that these budgets select; `None` when the API server evicts it.
+    /// What will block a pod that these budgets select; `None` when the API server evicts it.
     pub(crate) fn new(node: &str, pod: &Pod, selecting: &[PodBudget]) -> Option<Self> {
         let owner = pod.owner_references().iter().find(|owner| owner.controller == Some(true));
         let (kind, limit, remedy) = match selecting {
@@ -150,7 +150,7 @@ fn budgets_to_check(budgets: &[PodDisruptionBudget]) -> BTreeMap<String, Vec<&Po
     by_namespace
 }
 
-/// Reads what will hold the drains of these nodes up.
+/// Reads what will block the drains of these nodes.
 pub(super) async fn read(client: &Client, nodes: &BTreeSet<String>) -> Result<DrainForecast, KubeError> {
     let mut forecast = DrainForecast::default();
     let budgets = if nodes.is_empty() { Vec::new() } else { budgets::list(client, None).await? };

@@ -222,8 +222,8 @@ pub trait KubeApi: Send + Sync {
     /// All pods bound to a Node, read fresh.
     async fn pods_on_node(&self, name: &str) -> Result<Vec<PodInfo>, KubeError>;
 
-    /// What will hold drains of these nodes up, as pods and budgets are now. Pods are read only in namespaces where a budget
-    /// allows no eviction, or where two may select the same pod.
+    /// What will block drains of these nodes, as pods and budgets are now. Pods are read only in namespaces where a
+    /// budget allows no eviction, or where two may select the same pod.
     async fn drain_forecast(&self, nodes: &BTreeSet<String>) -> Result<DrainForecast, KubeError>;
 
     /// The pods on these nodes that can run in some zones only, because a volume is there. Reads the PersistentVolumes of the

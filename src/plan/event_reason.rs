@@ -32,7 +32,7 @@ pub enum EventReason {
     UnmanagedPodEvicted,
     /// A pod was deleted after `drainTimeout` (Warning).
     PodDeleted,
-    /// A PodDisruptionBudget holds a drain up (Warning).
+    /// A PodDisruptionBudget blocks a drain (Warning).
     DrainBlocked,
     /// A drain took too long, and continues without some pods (Warning).
     DrainTimeout,
@@ -92,7 +92,7 @@ pub enum EventReason {
     SpotRecommendationIgnored,
     /// Existing resources were adopted.
     Adopted,
-    /// The group takes another revision of the boundaries.
+    /// The group switches to another revision of the boundaries.
     RevisionTaken,
     /// The group returns to the revision that it had (Warning).
     RevisionReturned,

@@ -52,7 +52,8 @@ pub struct Allowance {
     pub budget: String,
     /// In all zones together; `None` for any number.
     pub nodes: Option<usize>,
-    /// By zone; `None` for any number. One may be replaced in a zone that is not listed, because no other node is there.
+    /// By zone; `None` for any number. One may be replaced in a zone that is not listed, because no other node is
+    /// there.
     pub zones: Option<BTreeMap<String, usize>>,
     /// How many more nodes may stand by; `None` for any number.
     pub surge: Option<usize>,

@@ -35,7 +35,7 @@ pub struct Plan {
     /// When instances are terminated although budgets block evictions, because the group is being deleted.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub evictions_end: Option<Timestamp>,
-    /// What the group takes of the budget of a rollout; `None` when the plan did not get to its nodes.
+    /// What the group uses of the budget of a rollout; `None` when the plan did not get to its nodes.
     #[serde(skip)]
     pub node_usage: Option<NodeUsage>,
     /// When the group needs another pass even if nothing changes before then.

@@ -122,7 +122,8 @@ impl Entry {
         self.is_unplanned = false;
     }
 
-    /// The group was planned with its new revision, so that its nodes count from now on, and not the first one in advance.
+    /// The group was planned with its new revision, so that its nodes count from now on, and not the first one in
+    /// advance.
     fn end_announcement(&mut self) {
         self.reservations.retain(|reservation| reservation.instance != ANNOUNCED);
     }
@@ -173,7 +174,8 @@ impl BudgetUsage {
         self.change(key, |entry| entry.reservations.push(reservation));
     }
 
-    /// Reserves budget for a node of a group, or with `None` for its batch, as the latest plan has it. Returns whether the budget leaves it.
+    /// Reserves budget for a node of a group, or with `None` for its batch, as the latest plan has it. Returns whether
+    /// the budget leaves it.
     pub(crate) fn reserve(&mut self, budget: &BudgetPolicy, key: &str, instance: Option<&str>, now: Instant) -> bool {
         let Some(entry) = self.groups.get(key) else { return true };
         let begin = instance.and_then(|instance| entry.usage.begins.get(instance)).cloned();

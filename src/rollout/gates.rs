@@ -20,7 +20,7 @@ impl RolloutView {
         urgent_until(&self.policy, self.arrived()).filter(|until| now < *until && !self.is_image_change())
     }
 
-    /// Whether groups of the wave at an index take the target.
+    /// Whether groups of the wave at an index switch to the target.
     pub(crate) fn is_wave_open(&self, index: usize, now: Timestamp) -> bool {
         self.urgent_until(now).is_some() || self.wave_state(index) != WaveState::Waiting
     }
@@ -97,7 +97,7 @@ fn deadline(view: &RolloutView, group: &GroupFacts, index: usize) -> Option<Time
     opened.checked_add(max).ok().filter(|_| !max.is_zero())
 }
 
-/// Why the group does not take the target now, although its wave is open.
+/// Why the group does not switch to the target now, although its wave is open.
 pub(super) fn wait(view: &RolloutView, group: &GroupFacts, index: usize, now: Timestamp) -> Option<Wait> {
     if view.urgent_until(now).is_some() {
         return None;

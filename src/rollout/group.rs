@@ -47,25 +47,26 @@ pub(crate) struct GroupFacts<'a> {
 }
 
 impl GroupFacts<'_> {
-    /// The record of the last revision that it took.
+    /// The record of the last revision that it switched to.
     pub(crate) fn record(&self) -> Option<&RolloutRecord> {
         self.status.rollout.as_ref()
     }
 
-    /// Whether it switched to this content by a rollout. One that came back has several names, and one that was deleted with all
-    /// others may be stored under another name.
+    /// Whether it switched to this content by a rollout. One that came back has several names, and one that was deleted
+    /// with all others may be stored under another name.
     pub(crate) fn has_switched_to(&self, target: &StoredRevision) -> bool {
         let names_it =
             |record: &RolloutRecord| record.revision.as_ref().is_some_and(|name| target.names.contains(name));
         self.has(&target.hash) && self.record().is_some_and(|record| target.is_restored || names_it(record))
     }
 
-    /// Whether it took this revision by the rollout, and not all its nodes run it yet.
+    /// Whether it switched to this revision by the rollout, and not all its nodes run it yet.
     pub(crate) fn is_switching(&self, own: &StoredRevision) -> bool {
         self.has_switched_to(own) && !self.is_settled()
     }
 
-    /// Whether nodes of it are replaced because it took this revision by the rollout, and not for an edit of its tenant.
+    /// Whether nodes of it are replaced because it switched to this revision by the rollout, and not for an edit of its
+    /// tenant.
     pub(crate) fn rotates_for_revision(&self, own: &StoredRevision) -> bool {
         let generation = self.record().and_then(|record| record.generation);
         self.is_switching(own) && generation == Some(self.generation)
@@ -82,7 +83,8 @@ impl GroupFacts<'_> {
         self.is_return() && self.recorded(view).is_some_and(|own| self.is_switching(own))
     }
 
-    /// Whether the revision that it took was superseded before it was complete: nothing has proved it for other groups.
+    /// Whether the revision that it switched to was superseded before it was complete: nothing has proved it for other
+    /// groups.
     pub(crate) fn is_unproven(&self, view: &RolloutView) -> bool {
         let is_unproven = |own: &StoredRevision| {
             let is_stable = view.stable.as_ref().is_none_or(|stable| stable.hash == own.hash);
@@ -123,7 +125,7 @@ impl GroupFacts<'_> {
         self.status.boundaries_revision.as_deref() == Some(hash)
     }
 
-    /// Whether no node was replaced for the revision that it took last, and none is about to be.
+    /// Whether no node was replaced for the revision that it switched to last, and none is about to be.
     pub(crate) fn has_replaced_none(&self) -> bool {
         let is_untouched = |nodes: &NodeCounts| nodes.updated == 0 && nodes.draining == 0;
         // EKS takes no update of a managed node group back.
@@ -140,12 +142,13 @@ impl GroupFacts<'_> {
         self.record().filter(is_same)
     }
 
-    /// Whether all its nodes run the revision that it took last.
+    /// Whether all its nodes run the revision that it switched to last.
     pub(crate) fn is_settled(&self) -> bool {
         self.record().is_some_and(|record| record.settled.is_some())
     }
 
-    /// The index of the wave that it is in: the one in which it took the target, or else the first that selects it.
+    /// The index of the wave that it is in: the one in which it switched to the target, or else the first that selects
+    /// it.
     pub(crate) fn wave(&self, view: &RolloutView) -> usize {
         let waves = &view.policy.waves;
         let recorded_wave =
@@ -181,7 +184,7 @@ impl GroupFacts<'_> {
         })
     }
 
-    /// Problems that begin at this time or later count as failures of the revision that the group takes now.
+    /// Problems that begin at this time or later count as failures of the revision that the group switches to now.
     pub(crate) fn since(&self, now: Timestamp) -> Timestamp {
         let has_begun_now = |found: &Condition| {
             let begun: Option<Timestamp> = found.last_transition_time.as_deref().and_then(|text| text.parse().ok());
@@ -202,8 +205,8 @@ impl GroupFacts<'_> {
             })
     }
 
-    /// Why the revision that the group took fails on it; `None` while it does not. A problem that began before, or with a
-    /// later edit of its tenant, is not the revision's.
+    /// Why the revision that the group switched to fails on it; `None` while it does not. A problem that began before,
+    /// or with a later edit of its tenant, is not the revision's.
     pub(crate) fn failure(&self, now: Timestamp, delay: SignedDuration) -> Option<String> {
         let record = self.record()?;
         let since: Timestamp = record.since.as_deref()?.parse().ok()?;

@@ -1,4 +1,4 @@
-//! Which revision of the boundaries a group has, and whether it takes another one now.
+//! Which revision of the boundaries a group has, and whether it switches to another one now.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -17,16 +17,16 @@ pub(crate) enum RevisionDecision {
     Use {
         /// The content; `None` when it is unknown which one the group has.
         content: Option<StoredRevision>,
-        /// Why it does not take the target now; `None` when it has it, or needs nothing of it.
+        /// Why it does not switch to the target now; `None` when it has it, or needs nothing of it.
         waits: Option<Wait>,
         /// Why no node of it is replaced now; `None` when nodes may be.
         rollout_block: Option<RotationBlock>,
     },
-    /// The group takes another content: that is recorded in its status before anything is made from it.
+    /// The group switches to another content: that is recorded in its status before anything is made from it.
     Switch(RevisionSwitch),
 }
 
-/// A content that a group takes, and what is recorded of it.
+/// A content that a group switches to, and what is recorded of it.
 #[derive(Clone, Debug)]
 pub(crate) struct RevisionSwitch {
     /// The content.
@@ -37,7 +37,7 @@ pub(crate) struct RevisionSwitch {
     pub why: SwitchReason,
 }
 
-/// Why a group takes a content.
+/// Why a group switches to a content.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SwitchReason {
     /// Its wave is open.
@@ -54,9 +54,9 @@ pub(crate) enum SwitchReason {
     Failed(String),
     /// The target is aborted.
     Aborted,
-    /// The revision that the group took was superseded before a node was replaced for it.
+    /// The revision that the group switched to was superseded before a node was replaced for it.
     Superseded,
-    /// The revision that the group took failed on it or on others, and another one was stored since.
+    /// The revision that the group switched to failed on it or on others, and another one was stored since.
     Stopped,
 }
 
@@ -78,7 +78,7 @@ pub(crate) struct DecisionInput<'a> {
     pub now: Timestamp,
 }
 
-/// Decides which content a group has, and whether it takes another one.
+/// Decides which content a group has, and whether it switches to another one.
 pub(crate) fn choose(input: &DecisionInput) -> RevisionDecision {
     let DecisionInput { view, group, .. } = input;
     let own = match own_content(input) {
@@ -359,7 +359,7 @@ fn blocking_order(input: &DecisionInput) -> Option<Wait> {
     Some(Wait { reason, message })
 }
 
-/// A group whose content is unknown: nothing is made from a guess. It takes the target in its turn.
+/// A group whose content is unknown: nothing is made from a guess. It switches to the target in its turn.
 fn choose_unknown(input: &DecisionInput) -> RevisionDecision {
     let DecisionInput { view, group, .. } = input;
     let recorded = group.status.boundaries_revision.as_deref().unwrap_or_default();

@@ -158,8 +158,8 @@ fn surplus(sorted: &[&BoundariesRevision], history: &History) -> Option<HistoryS
     Some(HistoryStep::Delete { name, uid })
 }
 
-/// Whether all groups took a revision, so that a failed one returns to it. Without a phase that is so if there was no
-/// policy, or nothing before it; otherwise a newer revision came before its rollout began.
+/// Whether all groups have switched to a revision, so that a failed one returns to it. Without a phase that is so if
+/// there was no policy, or nothing before it; otherwise a newer revision came before its rollout began.
 pub(super) fn was_complete(revision: &BoundariesRevision) -> bool {
     match revision.status.as_ref().and_then(|status| status.phase) {
         Some(phase) => phase == RolloutPhase::Complete,

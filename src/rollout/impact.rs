@@ -88,8 +88,8 @@ pub(crate) struct KnownImpact {
 }
 
 impl KnownImpact {
-    /// The forecast, as far as it counts. A group that cannot take the target counts until an admin resumes the rollout:
-    /// otherwise the rollout would halt again at once.
+    /// The forecast, as far as it counts. A group that cannot switch to the target counts until an admin resumes the
+    /// rollout: otherwise the rollout would halt again at once.
     pub(crate) fn get(&self, inputs: &str, retries: i64) -> RevisionImpact {
         let is_retried = matches!(self.forecast, RevisionImpact::CannotUse { .. }) && self.retries != retries;
         if self.inputs != inputs || is_retried { RevisionImpact::Unknown } else { self.forecast.clone() }

@@ -14,7 +14,8 @@ pub(crate) struct Running {
     target: Option<String>,
     /// How many groups of each wave the last poll found.
     waves: Vec<usize>,
-    /// Groups that took the target and that no poll has found with it yet: their wave, and whether a poll has missed them.
+    /// Groups that switched to the target and that no poll has found with it yet: their wave, and whether a poll has
+    /// missed them.
     switched: BTreeMap<String, (usize, bool)>,
 }
 
@@ -52,12 +53,13 @@ impl Running {
             .retain(|key, (_, is_missed)| summary.without_target.contains(key) && !std::mem::replace(is_missed, true));
     }
 
-    /// Counts a group that takes the target in its wave.
+    /// Counts a group that switches to the target in its wave.
     pub(crate) fn count_switch(&mut self, wave: usize, key: &str) {
         self.switched.insert(key.to_owned(), (wave, false));
     }
 
-    /// Counts a group that takes the target in its wave, if there is room. Several workers decide at the same time.
+    /// Counts a group that switches to the target in its wave, if there is room. Several workers decide at the same
+    /// time.
     pub(crate) fn reserve_place(&mut self, view: &RolloutView, wave: usize, key: &str) -> bool {
         let has_room = self.has_room(view, wave, key);
         if has_room {

@@ -27,7 +27,7 @@ pub(crate) struct GroupSummary {
     pub unknown: usize,
     /// Groups whose Namespace is not known, so that nobody can say in which wave they are.
     pub unseen: usize,
-    /// Groups that take a content in this moment, or whose nodes are being replaced outside of the waves.
+    /// Groups that switch to a content in this moment, or whose nodes are being replaced outside of the waves.
     pub moving: usize,
     /// Groups that do not have the target.
     pub without_target: BTreeSet<String>,
@@ -43,7 +43,7 @@ pub(crate) struct GroupSummary {
     pub begins_wait: bool,
     /// What is used of the budget, while groups wait for it.
     pub budget: Option<RolloutBudget>,
-    /// Groups whose turn comes next and whose drains pods will hold up.
+    /// Groups whose turn comes next and whose drains pods will block.
     pub drains_foreseen: Vec<GroupDrainForecast>,
 }
 
@@ -52,11 +52,11 @@ pub(crate) struct GroupSummary {
 pub(crate) struct WaveSummary {
     /// All of them.
     pub groups: usize,
-    /// Those that have not taken the target yet, and will.
+    /// Those that have not switched to the target yet, and will.
     pub waiting: usize,
     /// Those whose nodes are being replaced.
     pub rolling: usize,
-    /// Those of them that a window, a freeze, a pause or a halt holds.
+    /// Those of them that a window, a freeze, a pause or a halt blocks.
     pub paused: usize,
     /// Those all of whose nodes run the target.
     pub done: usize,
@@ -77,11 +77,11 @@ enum GroupProgress {
     Untouched,
     /// It has the target, and no node had to be replaced.
     InPlace,
-    /// It takes a content in this moment, or replaces nodes outside of the waves.
+    /// It switches to a content in this moment, or replaces nodes outside of the waves.
     Moving,
     /// It has the target and replaces nodes outside of the waves, but is not waited for.
     Stuck,
-    /// It has not taken the target yet, and will.
+    /// It has not switched to the target yet, and will.
     Waiting,
     /// Its nodes are being replaced.
     Rolling,

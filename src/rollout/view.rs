@@ -215,7 +215,8 @@ impl RolloutView {
         })
     }
 
-    /// The rollout that a content of the live ConfigMap begins, or has begun. `before` is the content that is active until then.
+    /// The rollout that a content of the live ConfigMap begins, or has begun. `before` is the content that is active
+    /// until then.
     pub(crate) fn of_content(
         revisions: &[BoundariesRevision],
         before: Option<&BTreeMap<String, String>>,
@@ -243,8 +244,8 @@ impl RolloutView {
         self.status.phase.unwrap_or(RolloutPhase::Assessing)
     }
 
-    /// Whether groups take the target without waves: it is the first revision, or it has the content that was complete before,
-    /// which makes it a return. A predecessor that somebody deleted changes nothing.
+    /// Whether groups switch to the target without waves: it is the first revision, or it has the content that was
+    /// complete before, which makes it a return. A predecessor that somebody deleted changes nothing.
     pub(crate) fn is_return(&self) -> bool {
         match &self.stable {
             Some(stable) => stable.has_content_of(&self.target),

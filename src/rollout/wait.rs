@@ -1,6 +1,6 @@
-//! Why a group does not take the newest revision now, and why no node of it is replaced.
+//! Why a group does not switch to the newest revision now, and why no node of it is replaced.
 
-/// Why a group does not take the target now.
+/// Why a group does not switch to the target now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
     /// The reason of the condition `RolloutPending`.

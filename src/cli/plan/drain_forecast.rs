@@ -1,4 +1,4 @@
-//! What will hold up the drains of the nodes that would be replaced, as pods and budgets are now.
+//! What will block the drains of the nodes that would be replaced, as pods and budgets are now.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -6,7 +6,7 @@ use super::report::GroupPlan;
 use crate::controller::planner::Planner;
 use crate::k8s::{DrainBlocker, DrainForecast};
 
-/// Adds what holds drains up to the plans of groups whose nodes are replaced. What cannot be read is noted there.
+/// Adds what blocks drains to the plans of groups whose nodes are replaced. What cannot be read is noted there.
 pub(crate) async fn add_drain_forecasts(planner: &Planner, plans: &mut [GroupPlan]) {
     let nodes = plans.iter().flat_map(GroupPlan::replaced_nodes).cloned().collect();
     let found = planner.kube.drain_forecast(&nodes).await;

@@ -97,7 +97,7 @@ pub(crate) struct GroupPlan {
     /// Instances that are replaced without the file as well.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replaced_anyway: Vec<String>,
-    /// Pods that will hold the drains of these nodes up, as pods and budgets are now.
+    /// Pods that will block the drains of these nodes, as pods and budgets are now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub blocked_drains: Vec<DrainBlocker>,
     /// Pods on these nodes that no controller creates again, as `namespace/name`.

@@ -17,7 +17,7 @@ use crate::util::duration;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GroupRollout {
-    /// The revision that the group has, or takes in its next reconcile; absent when it is unknown.
+    /// The revision that the group has, or switches to in its next reconcile; absent when it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
     /// The newest revision.
@@ -28,9 +28,9 @@ pub(crate) struct GroupRollout {
     pub position: usize,
     /// The number of waves.
     pub waves: usize,
-    /// Whether the group takes `revision` in its next reconcile.
+    /// Whether the group switches to `revision` in its next reconcile.
     pub takes: bool,
-    /// Why it does not take the newest one, in a word.
+    /// Why it does not switch to the newest one, in a word.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
     /// The same in a sentence.
@@ -121,7 +121,7 @@ pub(crate) struct WavePlan {
     pub failures: usize,
     /// How many failures it allows.
     pub max_failures: usize,
-    /// Pods that will hold drains of its groups up, as pods and budgets are now.
+    /// Pods that will block drains of its groups, as pods and budgets are now.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub would_block: Vec<GroupDrainBlocker>,
 }
@@ -148,17 +148,17 @@ pub(crate) struct GroupShare<'a> {
     pub work: Option<Work>,
     /// Why its nodes could not go back to what they are now; `None` when they could.
     pub irreversible: Option<&'static str>,
-    /// Pods that will hold drains up.
+    /// Pods that will block drains.
     pub blocked_drains: &'a [DrainBlocker],
 }
 
-/// A pod that will hold the drain of a group's node up.
+/// A pod that will block the drain of a group's node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) struct GroupDrainBlocker {
     /// `namespace/name` of the group.
     pub group: String,
-    /// The pod, and what holds it.
+    /// The pod, and what blocks it.
     #[serde(flatten)]
     pub obstacle: DrainBlocker,
 }

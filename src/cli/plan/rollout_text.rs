@@ -95,7 +95,7 @@ fn write_end(out: &mut String, plan: &RolloutPlan) -> std::fmt::Result {
     if limits.is_empty() { Ok(()) } else { writeln!(out, "  {}", limits.join("; ")) }
 }
 
-/// A line for each budget that holds the pods of an owner, by wave and group, with the first of these pods.
+/// A line for each budget that protects the pods of an owner, by wave and group, with the first of these pods.
 fn would_block(plan: &RolloutPlan) -> Vec<String> {
     let mut lines = Vec::new();
     for wave in &plan.waves {

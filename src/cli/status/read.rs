@@ -37,7 +37,7 @@ pub(super) struct DrainedPod {
     pub pod: String,
     /// Since when it is terminating, and its finalizers; `None` for a pod that still has to be evicted.
     pub terminating: Option<(Timestamp, Vec<String>)>,
-    /// What holds it, as the API server would answer an eviction; `None` when it may be evicted.
+    /// What blocks it, as the API server would answer an eviction; `None` when it may be evicted.
     pub obstacle: Readable<Option<DrainBlocker>>,
 }
 

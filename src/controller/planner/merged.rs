@@ -46,9 +46,9 @@ pub(crate) struct GroupContext {
     pub images: Option<Arc<Images>>,
     /// Recommendations about spot instances.
     pub recommendations: Arc<Recommendations>,
-    /// Why the group does not take the newest revision of the boundaries now; `None` without a reason.
+    /// Why the group does not switch to the newest revision of the boundaries now; `None` without a reason.
     pub revision_wait: Option<Wait>,
-    /// What will hold up the drains that this revision asks for.
+    /// What will block the drains that this revision asks for.
     pub drain_forecast: Lookup<String>,
     /// Whether a person asked for this reconcile.
     pub is_requested: bool,

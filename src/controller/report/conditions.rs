@@ -106,7 +106,7 @@ pub(super) fn locked_update(outcome: &Outcome) -> ConditionUpdate {
 }
 
 /// The update of `BoundariesApplied` for a group that is not merged, because no boundaries are known: what it said of the
-/// boundaries before does not hold any more.
+/// boundaries before is no longer valid.
 pub(super) fn boundaries_unavailable_update(outcome: &Outcome) -> Option<ConditionUpdate> {
     let Outcome::Blocked { reason: reason @ Reason::BoundariesUnavailable, message, .. } = outcome else { return None };
     let (condition_type, reason) = (condition::BOUNDARIES_APPLIED, reason.to_string());

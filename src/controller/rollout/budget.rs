@@ -103,7 +103,8 @@ mod tests {
 
     const POLICY: &str = "budget: {nodes: 2, surge: 1}";
 
-    /// The caches of a process that has just synced: two groups, of one of which the predecessor took a node.
+    /// The caches of a process that has just synced: two groups, of one of which the predecessor began to replace a
+    /// node.
     fn caches(policy: &str, record: &str) -> (Stores, NodeIndex) {
         let group = |name: &str, ready: usize| -> GroupObject {
             let metadata = json!({"name": name, "namespace": "team", "uid": format!("uid-{name}")});

@@ -28,13 +28,14 @@ pub(super) struct DrainWatch {
     found: BTreeMap<String, Vec<DrainBlocker>>,
     /// What allowed no eviction at the last read because pods were not healthy.
     unhealthy: BTreeSet<(String, String)>,
-    /// The nodes whose drains are expected to block. They stay when their group takes the revision, so that it takes them last.
+    /// The nodes whose drains are expected to block. They stay when their group switches to the revision, so that it
+    /// takes them last.
     nodes: BTreeSet<String>,
 }
 
-/// What will hold drains up, for the status of the revision and for the groups.
+/// What will block drains, for the status of the revision and for the groups.
 pub(super) struct Drains {
-    /// The first groups with what holds their drains up.
+    /// The first groups with what blocks their drains.
     pub listed: Vec<GroupDrainForecast>,
     /// Groups for which it is something else now.
     pub changed: Vec<String>,
@@ -106,7 +107,7 @@ impl DrainWatch {
     }
 }
 
-/// What will hold up drains of a group, by the owners of the pods: it stays the same when pods are replaced or move.
+/// What will block drains of a group, by the owners of the pods: it stays the same when pods are replaced or move.
 fn message(target: &str, wave: &str, found: &[DrainBlocker]) -> Option<String> {
     let sentences: BTreeSet<String> =
         found.iter().map(|found| format!("{}: {}", found.subject(), found.describe())).collect();

@@ -56,8 +56,8 @@ pub(crate) async fn decide_with_forecast(
     Some(decide())
 }
 
-/// The same for the command `plan`, which writes nothing. A group that takes the target in its wave takes room of the wave and
-/// of the budget, so that groups which are planned after it find what is left, as in the controller.
+/// The same for the command `plan`, which writes nothing. A group that switches to the target in its wave takes room of
+/// the wave and of the budget, so that groups which are planned after it find what is left, as in the controller.
 pub(crate) async fn decide_and_count(
     group: &InstanceGroup,
     view: &RolloutView,
@@ -160,7 +160,7 @@ fn uses_alias(spec: &Value) -> bool {
 
 /// What a plan that was made with the target means.
 fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, now: Timestamp) -> Forecast {
-    // The group does not take the target, so what it would keep beside its rejected fields is not said.
+    // The group does not switch to the target, so what it would keep beside its rejected fields is not said.
     if let Some((reason, message)) = planning.snapshot.as_ref().and_then(|snapshot| snapshot.rejection()) {
         return RevisionImpact::CannotUse { reason: reason.to_string(), message }.into();
     }

@@ -87,7 +87,7 @@ struct PollState {
     ready: Vec<String>,
     /// How long each group has made no progress.
     patience: Patience,
-    /// Groups that would take another content and were enqueued for it.
+    /// Groups that would switch to another content and were enqueued for it.
     enqueued: HashSet<String>,
     /// Groups that a window, a freeze or an order blocked at the last poll.
     blocked: HashSet<String>,
@@ -102,7 +102,7 @@ struct PollState {
 }
 
 /// Counts what the groups use of the budget that were not planned yet, unless this process has done so since it leads: one
-/// that has counted nothing would take a node although its predecessor has just taken one.
+/// that has counted nothing would replace a node although its predecessor has just begun to replace one.
 pub(crate) fn count_unavailable(stores: &Stores, nodes: &NodeIndex) {
     if let Some(view) =
         stores.rollout.view().filter(|_| !stores.rollout.with_budget_usage(|budget_usage| budget_usage.is_counted()))
@@ -262,7 +262,7 @@ impl PollState {
 struct Poll {
     /// Counted by wave.
     summary: GroupSummary,
-    /// The groups that would take another content.
+    /// The groups that would switch to another content.
     switching_groups: HashSet<String>,
     /// The groups that replace nodes for the target next, with the index of their wave.
     next: BTreeMap<String, usize>,

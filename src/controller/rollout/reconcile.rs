@@ -23,8 +23,8 @@ use crate::plan::write::status_write;
 use crate::plan::{Event, EventReason, Outcome, Step};
 use crate::rollout::{RevisionDecision, RevisionSwitch, RolloutView, SwitchReason, Wait};
 
-/// Forecasts what the target of the rollout changes in the group, and records that the group takes another content. The
-/// reconcile then ends, and the next one plans with that content.
+/// Forecasts what the target of the rollout changes in the group, and records that the group switches to another
+/// content. The reconcile then ends, and the next one plans with that content.
 pub(crate) async fn switch_revision(
     group: &InstanceGroup,
     key: &str,
@@ -55,7 +55,7 @@ pub(crate) async fn switch_revision(
 /// Why the same record is written again and again.
 const RECORD_NOT_STORED: &str = "the revision that the group takes is not stored in its status; apply the CRD of this release, or find another writer in metadata.managedFields";
 
-/// Writes the record of the content that the group takes, before anything is made from it.
+/// Writes the record of the content that the group switches to, before anything is made from it.
 async fn record(
     group: &InstanceGroup,
     key: &str,
@@ -101,7 +101,7 @@ async fn record(
     Ok(Action::requeue(Duration::ZERO))
 }
 
-/// The event of a group that takes another content.
+/// The event of a group that switches to another content.
 fn switch_event(view: &RolloutView, switch: &RevisionSwitch, before: &Option<String>) -> Event {
     let name = &switch.content.name;
     let from = before.as_ref().and_then(|hash| view.stored.get(hash)).map(|stored| stored.name.clone());
@@ -149,7 +149,7 @@ fn switch_event(view: &RolloutView, switch: &RevisionSwitch, before: &Option<Str
 }
 
 impl Stores {
-    /// Puts the content of this group's revision into its context, and why it does not take the newest one.
+    /// Puts the content of this group's revision into its context, and why it does not switch to the newest one.
     pub(crate) fn apply_rollout(&self, group: &InstanceGroup, planner: &Planner, context: &mut GroupContext) {
         let Some(view) = self.rollout.view() else { return without_history(group, context) };
         let Some(Decided { choice, rotates_for_revision, .. }) = self.decided(group, &view, planner) else {
@@ -245,7 +245,7 @@ fn missing_revision(wait: Option<&Wait>) -> Arc<ActiveBoundaries> {
     Arc::new(ActiveBoundaries { source: BoundariesSource::RevisionMissing(why), ..ActiveBoundaries::default() })
 }
 
-/// Records when all nodes of the group ran the content that it took.
+/// Records when all nodes of the group ran the content that it switched to.
 pub(crate) fn settle(group: &InstanceGroup, planned: &mut Planning, now: Timestamp) {
     let status = group.status.as_ref();
     let Some(record) = status.and_then(|status| status.rollout.clone()).filter(|record| record.settled.is_none())

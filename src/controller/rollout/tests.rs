@@ -1,4 +1,5 @@
-//! What the controller writes about a group that takes a revision, and what `plan` says of it from the same state.
+//! What the controller writes about a group that switches to a revision, and what `plan` says of it from the same
+//! state.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};

@@ -76,7 +76,7 @@ impl Step {
         self.info().creates_nodes()
     }
 
-    /// Whether it starts to replace or remove nodes. The controller checks the hold of the rollout again right before
+    /// Whether it starts to replace or remove nodes. The controller checks the rollout block again right before
     /// such a step.
     pub(crate) fn begins_replacement(&self) -> bool {
         match self {

@@ -135,8 +135,9 @@ fn apply(cluster: &mut SimulatedCluster, act: &Act, made: &mut usize) {
     }
 }
 
-/// Every group that takes a revision in its wave does so after all waves before it have passed, and never takes an older one
-/// by a wave; it makes nodes only from what it recorded; and a complete rollout has each group, or lists it.
+/// Every group that switches to a revision in its wave does so after all waves before it have passed, and never takes
+/// an older one by a wave; it makes nodes only from what it recorded; and a complete rollout has each group, or lists
+/// it.
 fn judge(before: &SimulatedCluster, after: &SimulatedCluster) -> Result<(), TestCaseError> {
     let target = after.revisions.last().and_then(|found| found.metadata.name.clone()).unwrap_or_default();
     let is_urgent = after.is_urgent();

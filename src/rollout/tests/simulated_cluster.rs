@@ -45,7 +45,7 @@ pub(super) struct Group {
     /// What the controller knows of that.
     pub known: Option<KnownImpact>,
     pub locked: bool,
-    /// Why it does not take the target, at its latest pass.
+    /// Why it does not switch to the target, at its latest pass.
     pub waits: Option<WaitReason>,
     /// Whether a budget blocks every drain.
     pub blocked: bool,

@@ -172,7 +172,7 @@ pub(crate) struct PreviousResource<'a> {
     pub name: &'a str,
 }
 
-/// Decides the next actions. While no node is outdated, no resource holds the group.
+/// Decides the next actions. While no node is outdated, no resource blocks the group.
 pub(crate) fn decide(input: &CrdStrategyInput) -> CrdStrategyDecision {
     let found = input.resources.iter().find(|r| input.is_desired(r));
     match found {

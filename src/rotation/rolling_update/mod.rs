@@ -77,7 +77,7 @@ fn decide_steps(input: &RollingUpdateInput) -> RollingUpdateDecision {
     decision
 }
 
-/// Says what a rollout holds: the whole group, or the next node of one that has begun.
+/// Reports what a rollout blocks: the whole group, or the next node of one that has begun.
 fn report_replacement_block(
     input: &RollingUpdateInput,
     candidates: &[&NodeInstance],

@@ -133,7 +133,7 @@ pub(crate) enum RotationState {
     Idle,
     /// Candidates are being removed.
     InProgress,
-    /// `lock-upgrades` is set, or a rollout holds the group; the value names what does.
+    /// `lock-upgrades` is set, or a rollout blocks the group; the value names which.
     Locked(String),
     /// A precondition is not met, so no node may be cordoned.
     Blocked(Reason, String),

@@ -75,8 +75,8 @@ impl Apply for EksStep {
     }
 }
 
-/// Whether a smaller `maxSize` would terminate nodes that the plan did not know of: an autoscaler may have launched them since.
-/// The next pass plans with them.
+/// Whether a smaller `maxSize` would terminate nodes that the plan did not know of: an autoscaler may have launched
+/// them since. The next pass plans with them.
 async fn would_terminate_unplanned_nodes(
     run: &ApplyRun<'_>,
     group: &str,

@@ -9,8 +9,8 @@ use crate::aws::{AwsErrorKind, InstanceState, ScalingActivity, ScalingGroup};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::rotation::NodeInstance;
 
-/// Why Auto Scaling has launched nothing since the rotation took a node out of service. An autoscaler lowers the desired capacity then, so that
-/// nothing seems to be missing.
+/// Why Auto Scaling has launched nothing since the rotation took a node out of service. An autoscaler lowers the
+/// desired capacity then, so that nothing seems to be missing.
 pub(super) async fn failed_launch(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -33,8 +33,8 @@ pub(super) async fn failed_launch(
     Ok(message.map(|message| FailedLaunch { message, retry_at: removed_at + o.launch_retry }))
 }
 
-/// When the rotation last took a node out of service. A process that starts in the middle of a rotation asks AWS once. It waits for
-/// the replacement of the last terminated instance, no matter who terminated it.
+/// When the rotation last took a node out of service. A process that starts in the middle of a rotation asks AWS once.
+/// It waits for the replacement of the last terminated instance, no matter who terminated it.
 async fn last_node_removal(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,

@@ -106,7 +106,7 @@ pub(crate) fn plan_strategy(
     let (request, kind, resources) = match &input.observed.strategy_state {
         None if !needs_observation(input.status, outdated) => return forget_retries(input, builder),
         Some(StrategyState::Left(_)) => return,
-        // What prevents a submission does not hold a group that needs none.
+        // What prevents a submission does not block a group that needs none.
         Some(StrategyState::Refused(_) | StrategyState::Forbidden(_) | StrategyState::Missing(_)) if outdated == 0 => {
             return;
         }

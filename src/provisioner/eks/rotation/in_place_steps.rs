@@ -12,7 +12,7 @@ use crate::util::counted::counted;
 const NODES_PER_PASS: usize = 100;
 
 /// Changes the nodes whose labels and taints differ. No pod leaves its node by that, so neither locks, budgets nor the
-/// hold of a rollout stop it.
+/// block of a rollout stop it.
 pub(crate) fn change_nodes(input: &PlanInput, builder: &mut PlanBuilder) {
     let members = outdated::members(input.resolved, input.observed, input.status);
     let stays = |m: &&NodeInstance| m.instance.state != InstanceState::Terminating;

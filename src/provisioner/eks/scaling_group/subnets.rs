@@ -70,7 +70,7 @@ pub(crate) fn instance_drift(
 }
 
 /// Whether the desired subnets differ from those of the group and may be set. Added subnets are set at once. A removal
-/// waits until AZRebalance is suspended, and while a lock holds the nodes in the removed subnets.
+/// waits until AZRebalance is suspended, and while a lock blocks changes of the nodes in the removed subnets.
 pub(crate) fn may_be_set(input: &PlanInput, group: &ScalingGroup) -> bool {
     let desired = &input.resolved.subnets;
     let removes = group.subnets.iter().any(|subnet| !desired.contains(subnet));
@@ -122,7 +122,7 @@ pub(crate) fn suspends_rebalancing(input: &PlanInput, group: &ScalingGroup) -> b
     has_left || (!in_use.is_empty() && !is_empty(group) && !is_locked(input))
 }
 
-/// Whether a lock holds nodes in the leaving subnets.
+/// Whether a lock blocks changes of nodes in the leaving subnets.
 fn is_locked(input: &PlanInput) -> bool {
     let has_instances = || {
         let leaving = leaving(input.resolved, input.observed, input.status);

@@ -10,8 +10,8 @@ use super::stages::{DecodedStage, StageKind, concatenated};
 use super::{mounts, validate};
 
 /// Exits before the bootstrap on a warm instance, so that cloud-init runs the script again when Auto Scaling puts the
-/// instance in service. Scripts of later stages rely on the names of the variables. `stop_commands` adds commands that keep the
-/// node from joining.
+/// instance in service. Scripts of later stages rely on the names of the variables. `stop_commands` adds commands that
+/// keep the node from joining.
 fn warm_check(stop_commands: &str) -> String {
     format!(
         r#"if command -v aws >/dev/null 2>&1 && command -v jq >/dev/null 2>&1; then
