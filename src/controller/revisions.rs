@@ -141,7 +141,7 @@ mod tests {
             let calls = Arc::new(Mutex::new(vec![]));
             let log = calls.clone();
             let data: BTreeMap<String, String> = [("defaults".to_owned(), "{}".to_owned())].into();
-            let theirs =
+            let foreign =
                 if same_content { data.clone() } else { [("defaults".to_owned(), "spec: {}".to_owned())].into() };
             let client = crate::k8s::fake::client(move |call| {
                 let mut log = log.lock().unwrap();
@@ -161,7 +161,7 @@ mod tests {
                 };
                 let mut items = vec![];
                 if !log.is_empty() {
-                    items.push(other("r1", 1, &theirs));
+                    items.push(other("r1", 1, &foreign));
                 }
                 if log.len() == 2 {
                     items.push(other("r2", 2, &[("defaults".to_owned(), "{}".to_owned())].into()));

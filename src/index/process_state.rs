@@ -544,11 +544,11 @@ mod tests {
     fn refused_status_is_reported_once_and_only_if_it_lasts() {
         let (state, minute) = (ProcessState::default(), SignedDuration::from_secs(60));
         let at = |second: i64| Timestamp::from_second(second).expect("a time");
-        let told =
+        let reported =
             |is_refused: bool, second: i64| state.track_unwritten_status("a/web", is_refused, minute, at(second));
-        assert_eq!((told(true, 0), told(true, 59), told(false, 60)), (None, None, None));
-        assert_eq!((told(true, 70), told(true, 130), told(true, 200)), (None, Some(at(70)), None));
-        assert_eq!((told(false, 210), told(true, 220), told(true, 280)), (None, None, Some(at(220))));
+        assert_eq!((reported(true, 0), reported(true, 59), reported(false, 60)), (None, None, None));
+        assert_eq!((reported(true, 70), reported(true, 130), reported(true, 200)), (None, Some(at(70)), None));
+        assert_eq!((reported(false, 210), reported(true, 220), reported(true, 280)), (None, None, Some(at(220))));
     }
 
     #[test]

@@ -213,21 +213,21 @@ mod tests {
     fn each_waiting_group_gets_one_event_per_conflict() {
         let (detector, start) = (detector(), Instant::now());
         detector.initial_list_done_at(start);
-        let told = |at: Instant, key: &str| detector.unreported_conflict_at(at, key).map(|write| write.manager);
-        assert_eq!(told(start, "b/api"), None, "there is no conflict");
+        let reported = |at: Instant, key: &str| detector.unreported_conflict_at(at, key).map(|write| write.manager);
+        assert_eq!(reported(start, "b/api"), None, "there is no conflict");
         let write = |at: Instant, second: i64, state: &str| {
             detector.observe_at(at, "a/web", status_writers(&[("manager", "status", second), OURS], state), target);
         };
         write(start, 1, "Ready");
         write(start, 9, "Init");
-        assert_eq!(told(start, "b/api").as_deref(), Some("manager"));
-        assert_eq!(told(start, "a/web").as_deref(), Some("manager"));
+        assert_eq!(reported(start, "b/api").as_deref(), Some("manager"));
+        assert_eq!(reported(start, "a/web").as_deref(), Some("manager"));
         write(start, 10, "Ready");
-        assert_eq!(told(start, "b/api"), None, "it is the same conflict");
+        assert_eq!(reported(start, "b/api"), None, "it is the same conflict");
         let later = start + 2 * MINUTE;
-        assert_eq!(told(later, "c/new"), None, "the conflict is over");
+        assert_eq!(reported(later, "c/new"), None, "the conflict is over");
         write(later, 200, "Init");
-        assert_eq!(told(later, "b/api").as_deref(), Some("manager"), "another conflict");
+        assert_eq!(reported(later, "b/api").as_deref(), Some("manager"), "another conflict");
     }
 
     #[test]

@@ -352,7 +352,7 @@ mod tests {
             let group = serde_json::json!({"metadata": {}, "spec": {"eks": {"configuration": {"taints": taints}}}});
             ValueSources::new(merge(&boundaries, &group, false).expect("a merged spec").into())
         };
-        let told = |sources: &ValueSources, field: &str, value: &str| {
+        let reported = |sources: &ValueSources, field: &str, value: &str| {
             let path = format!("spec.eks.configuration.taints{field}");
             let mut errors = [SpecError::invalid(&path, value, "is wrong", "correct it")];
             (0..2).for_each(|_| sources.explain(&mut errors));
@@ -361,11 +361,11 @@ mod tests {
         };
         let merged = sources("merge");
         let admins = "; it is your cluster admin's: default (shared.merge) in the ConfigMap instance-manager";
-        assert_eq!(told(&merged, "[3].effect", "c"), "taints[key=team].effect `c` is wrong; correct it");
-        assert_eq!(told(&merged, "[2].key", ""), "taints[0].key is wrong; correct it", "the tenant's own index");
-        assert_eq!(told(&merged, "[0].effect", ""), format!("taints[key=a].effect is wrong; correct it{admins}"));
-        assert_eq!(told(&merged, "[1].key", ""), format!("taints[1].key is wrong; correct it{admins}"));
-        assert_eq!(told(&sources("replace"), "[1].key", "team"), "taints[1].key `team` is wrong; correct it");
+        assert_eq!(reported(&merged, "[3].effect", "c"), "taints[key=team].effect `c` is wrong; correct it");
+        assert_eq!(reported(&merged, "[2].key", ""), "taints[0].key is wrong; correct it", "the tenant's own index");
+        assert_eq!(reported(&merged, "[0].effect", ""), format!("taints[key=a].effect is wrong; correct it{admins}"));
+        assert_eq!(reported(&merged, "[1].key", ""), format!("taints[1].key is wrong; correct it{admins}"));
+        assert_eq!(reported(&sources("replace"), "[1].key", "team"), "taints[1].key `team` is wrong; correct it");
     }
 
     #[test]

@@ -87,8 +87,8 @@ mod tests {
 
     #[test]
     fn both_sources_of_a_repeated_taint_are_named() {
-        let theirs = json!([{"key": "team", "value": "theirs", "effect": "NoSchedule"}]);
-        let found = errors("eks", "merge", &theirs);
+        let tenant_taints = json!([{"key": "team", "value": "theirs", "effect": "NoSchedule"}]);
+        let found = errors("eks", "merge", &tenant_taints);
         assert_eq!(found.len(), 1, "{found:?}");
         assert!(found[0].starts_with("spec.eks.configuration.taints[1].key `team` has the effect NoSchedule twice"));
         assert!(found[0].contains("from default (shared.merge)") && found[0].contains("from tenant"), "{found:?}");

@@ -250,11 +250,11 @@ impl BudgetUsage {
     /// The groups that can go on, because the budget leaves what they wait for.
     pub(crate) fn unblocked_groups(&self, budget: &BudgetPolicy) -> Vec<String> {
         let allowance = self.allowance(budget);
-        let goes_on = |begins: &BTreeSet<NodeStart>| {
+        let has_budget = |begins: &BTreeSet<NodeStart>| {
             begins.iter().any(|begin| allowance.clone().is_none_or(|mut allowance| allowance.spend(begin)))
         };
         let batch = |key: &&String| self.groups.get(*key).and_then(|entry| entry.usage.batch).unwrap_or_default();
-        let nodes = self.waiting.iter().filter(|(_, begins)| goes_on(begins)).map(|(key, _)| key);
+        let nodes = self.waiting.iter().filter(|(_, begins)| has_budget(begins)).map(|(key, _)| key);
         let batches = self.waiting_batches.iter().filter(|key| self.leaves_batch(budget, batch(key)));
         nodes.chain(batches).cloned().collect()
     }

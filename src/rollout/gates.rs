@@ -66,7 +66,7 @@ pub(crate) fn urgent_until(policy: &RolloutPolicy, arrived: Option<Timestamp>) -
 }
 
 /// What the tenant of a group says about the target, on the group or on its Namespace.
-fn said<'a>(group: &GroupFacts<'a>, key: &str) -> Option<&'a str> {
+fn annotation_value<'a>(group: &GroupFacts<'a>, key: &str) -> Option<&'a str> {
     let text = group.annotations.get(key).or_else(|| group.namespace_annotations.get(key))?.trim();
     (!text.is_empty()).then_some(text)
 }
@@ -74,7 +74,7 @@ fn said<'a>(group: &GroupFacts<'a>, key: &str) -> Option<&'a str> {
 /// Whether the tenant wants the target now, ahead of its wave and of windows.
 pub(super) fn is_approved(view: &RolloutView, group: &GroupFacts) -> bool {
     let target = &view.target;
-    said(group, annotation::APPROVE_REVISION).is_some_and(|text| {
+    annotation_value(group, annotation::APPROVE_REVISION).is_some_and(|text| {
         text == target.name
             || text == target.number.to_string()
             || text == target.hash
@@ -110,7 +110,7 @@ pub(super) fn wait(view: &RolloutView, group: &GroupFacts, index: usize, now: Ti
     }
     let deadline = deadline(view, group, index).filter(|deadline| now < *deadline);
     if let Some(deadline) = deadline.filter(|_| !is_approved) {
-        let until = said(group, annotation::DEFER_UNTIL).and_then(|text| text.parse::<Timestamp>().ok());
+        let until = annotation_value(group, annotation::DEFER_UNTIL).and_then(|text| text.parse::<Timestamp>().ok());
         if let Some(until) = until.map(|until| until.min(deadline)).filter(|until| now < *until) {
             let message = format!(
                 "{target} is deferred by {} until {}; the deadline is {}",
@@ -150,7 +150,8 @@ fn closing(view: &RolloutView, group: &GroupFacts, index: usize, now: Timestamp)
         return closed(&[], view, now);
     }
     let may_choose = deadline(view, group, index).is_some_and(|deadline| now < deadline);
-    let own = said(group, annotation::WINDOW).filter(|_| may_choose).and_then(|text| parse_window(text).ok());
+    let own =
+        annotation_value(group, annotation::WINDOW).filter(|_| may_choose).and_then(|text| parse_window(text).ok());
     let own: Vec<Window> = own.into_iter().collect();
     match own.is_empty() {
         true => closed(&[&view.policy.windows, &view.policy.waves[index].windows], view, now),

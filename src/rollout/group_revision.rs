@@ -408,7 +408,7 @@ fn switch_to(input: &DecisionInput, content: StoredRevision, why: SwitchReason) 
     // A revision that was superseded before it was complete is nothing to return to. Its soak goes on, and a failure that
     // began with it is one of the target as well.
     let has_unproven = group.is_unproven(view);
-    let (carried, came_from) = match why {
+    let (carried, previous) = match why {
         SwitchReason::Wave(_) | SwitchReason::Approved(_) if has_unproven => (None, old.previous.clone()),
         SwitchReason::InPlace if has_unproven => (Some(old.clone()), old.previous.clone()),
         SwitchReason::Wave(_) | SwitchReason::Approved(_) | SwitchReason::InPlace => {
@@ -433,7 +433,7 @@ fn switch_to(input: &DecisionInput, content: StoredRevision, why: SwitchReason) 
             SwitchReason::Wave(wave) | SwitchReason::Approved(wave) => Some(wave.clone()),
             _ => carried.as_ref().and_then(|old| old.wave.clone()),
         },
-        previous: came_from,
+        previous,
         since: carried.as_ref().and_then(|old| old.since.clone()).or_else(|| Some(rfc3339(group.since(input.now)))),
         generation: carried.as_ref().map_or(Some(group.generation), |old| old.generation),
         settled: carried.and_then(|old| old.settled),

@@ -54,11 +54,11 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     let mut ready = vec![];
     let mut phase = after_orders(input, &mut status);
     // A group that was not seen may be in any wave, and in any state.
-    let are_seen = summary.unseen == 0;
-    if are_seen && phase == RolloutPhase::Assessing && is_assessed(input, &status) {
+    let has_seen_all = summary.unseen == 0;
+    if has_seen_all && phase == RolloutPhase::Assessing && is_assessed(input, &status) {
         phase = RolloutPhase::Rolling;
     }
-    if are_seen && phase == RolloutPhase::Rolling && !view.is_return() {
+    if has_seen_all && phase == RolloutPhase::Rolling && !view.is_return() {
         // The summary counted the groups by the bounds of before.
         let are_counted = !set_cuts(view, summary, &mut status.waves);
         if are_counted {
@@ -78,10 +78,10 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     // A return has no waves, but a pause or the ConfigMap may hold groups up.
     let is_back = || view.is_return() && summary.waves.iter().all(|wave| wave.waiting == 0 && wave.rolling == 0);
     let is_over = is_back() || (!view.is_return() && is_passed());
-    if are_seen && phase == RolloutPhase::Rolling && is_over && summary.moving == 0 {
+    if has_seen_all && phase == RolloutPhase::Rolling && is_over && summary.moving == 0 {
         phase = RolloutPhase::Complete;
     }
-    if are_seen && phase == RolloutPhase::Returning && summary.on_target == 0 {
+    if has_seen_all && phase == RolloutPhase::Returning && summary.on_target == 0 {
         phase = RolloutPhase::Aborted;
     }
     let has_stopped = matches!(phase, RolloutPhase::Halted | RolloutPhase::Returning) && phase != view.phase();

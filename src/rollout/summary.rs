@@ -274,14 +274,14 @@ fn on_target(view: &RolloutView, group: &GroupFacts, is_stuck: bool) -> GroupPro
 }
 
 fn waiting(view: &RolloutView, group: &GroupFacts, wait: &Wait) -> GroupProgress {
-    let goes_at_once = view.policy.without_rotation == WithoutRotation::AtOnce;
+    let switches_at_once = view.policy.without_rotation == WithoutRotation::AtOnce;
     let has_wave = group.keeps_its_wave(view) || group.is_returning(view);
     match (wait.reason, group.forecast) {
         (WaitReason::CannotUse, RevisionImpact::CannotUse { reason, .. }) if group.is_blocked_by(reason) => {
             GroupProgress::Bypassed(wait.reason, wait.message.clone())
         }
         (WaitReason::CannotUse | WaitReason::FailedBefore, _) => GroupProgress::Failed(wait.message.clone()),
-        (reason, RevisionImpact::InPlace) if goes_at_once && !has_wave && !reason.is_bypassed() => {
+        (reason, RevisionImpact::InPlace) if switches_at_once && !has_wave && !reason.is_bypassed() => {
             GroupProgress::Moving
         }
         (reason, _) if reason.is_bypassed() => GroupProgress::Bypassed(reason, wait.message.clone()),

@@ -23,26 +23,26 @@ fn closed_pipe_is_no_error() {
         let (reader, writer) = std::io::pipe().expect("a pipe");
         drop(reader);
         let done = program(arguments).stdout(writer).stderr(Stdio::piped()).output().expect("the program starts");
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert_eq!((done.status.code(), &*said), (Some(0), ""), "{arguments:?}");
+        let stderr = String::from_utf8_lossy(&done.stderr);
+        assert_eq!((done.status.code(), &*stderr), (Some(0), ""), "{arguments:?}");
     }
 }
 
 #[test]
 fn errors_are_reported_once_and_in_words() {
-    let (status, said) = run(&["plan"]);
+    let (status, stderr) = run(&["plan"]);
     assert_eq!(status, Some(1));
-    assert!(said.starts_with("error: which group?") && said.contains("-A for all groups"), "{said}");
+    assert!(stderr.starts_with("error: which group?") && stderr.contains("-A for all groups"), "{stderr}");
     for arguments in [&["plan", "-A"][..], &["plan", "-A", "--context", "nowhere"], &["preflight"], &["release"]] {
-        let (status, said) = run(arguments);
-        assert_eq!(status, Some(1), "{arguments:?}: {said}");
+        let (status, stderr) = run(arguments);
+        assert_eq!(status, Some(1), "{arguments:?}: {stderr}");
         for debug in ["Os {", "Some(", "Error(", "panicked", "Kubeconfig("] {
-            assert!(!said.contains(debug), "{arguments:?}: {said}");
+            assert!(!stderr.contains(debug), "{arguments:?}: {stderr}");
         }
         assert_eq!(
-            (said.lines().count(), said.matches("No such file").count().min(2)),
-            (1, said.matches("No such file").count()),
-            "{said}"
+            (stderr.lines().count(), stderr.matches("No such file").count().min(2)),
+            (1, stderr.matches("No such file").count()),
+            "{stderr}"
         );
     }
 }
@@ -58,9 +58,9 @@ fn missing_credentials_and_region_are_reported_with_a_remedy() {
         command.env_clear().env("AWS_EC2_METADATA_DISABLED", "true").env("HOME", "/no/such/home");
         let command = if region.is_empty() { &mut command } else { command.env("AWS_REGION", region) };
         let done = command.output().expect("the program starts");
-        let said = String::from_utf8_lossy(&done.stderr);
-        assert_eq!((done.status.code(), said.lines().count()), (Some(1), 1), "{said}");
-        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+        let stderr = String::from_utf8_lossy(&done.stderr);
+        assert_eq!((done.status.code(), stderr.lines().count()), (Some(1), 1), "{stderr}");
+        assert!(words.iter().all(|word| stderr.contains(word)), "{stderr}");
     }
 }
 
@@ -68,10 +68,10 @@ fn missing_credentials_and_region_are_reported_with_a_remedy() {
 fn missing_kubeconfig_is_reported_with_a_remedy() {
     let named = &["preflight", "--kubeconfig", "/no/such/kubeconfig"];
     for arguments in [&["status", "team-a/web"][..], &["plan", "-A", "--context", "x"], named, &["rollout", "status"]] {
-        let (status, said) = run(arguments);
+        let (status, stderr) = run(arguments);
         let words = ["no Kubernetes cluster", "/no/such/kubeconfig cannot be read", "--kubeconfig or KUBECONFIG"];
-        assert_eq!((status, said.lines().count()), (Some(1), 1), "{said}");
-        assert!(words.iter().all(|word| said.contains(word)), "{said}");
+        assert_eq!((status, stderr.lines().count()), (Some(1), 1), "{stderr}");
+        assert!(words.iter().all(|word| stderr.contains(word)), "{stderr}");
     }
 }
 

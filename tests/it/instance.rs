@@ -266,10 +266,10 @@ fn launch_facts() -> LaunchFacts {
 fn image_must_exist_and_match_instance_type_and_os_family() {
     let group = resolved("{}", &[]);
     let errors_with = |change: fn(&mut Image)| {
-        let mut looked = launch_facts();
-        let Lookup::Present(image) = &mut looked.image else { unreachable!("the image exists") };
+        let mut facts = launch_facts();
+        let Lookup::Present(image) = &mut facts.image else { unreachable!("the image exists") };
         change(image);
-        join_messages(&spec_errors(&group, &looked))
+        join_messages(&spec_errors(&group, &facts))
     };
     assert_eq!(errors_with(|_| {}), "");
     let message = errors_with(|image| image.architecture = "arm64".into());
@@ -282,10 +282,10 @@ fn image_must_exist_and_match_instance_type_and_os_family() {
     let running = LaunchFacts { is_launched_now: true, ..launch_facts() };
     // The family of an image that Amazon published is in its name.
     let with_name = |configuration: &str, family: &str, name: Option<&str>, is_launched_now| {
-        let mut looked = LaunchFacts { is_launched_now, ..launch_facts() };
-        let Lookup::Present(image) = &mut looked.image else { unreachable!("the image exists") };
+        let mut facts = LaunchFacts { is_launched_now, ..launch_facts() };
+        let Lookup::Present(image) = &mut facts.image else { unreachable!("the image exists") };
         image.amazon_name = name.map(str::to_owned);
-        join_messages(&spec_errors(&resolved(configuration, &[("os-family", family)]), &looked))
+        join_messages(&spec_errors(&resolved(configuration, &[("os-family", family)]), &facts))
     };
     let names = [
         ("amazonlinux2", "amazon-eks-node-1.32-v20250920"),
@@ -545,7 +545,7 @@ fn windows_nodes_are_reported_a_range_that_the_bootstrap_script_does_not_assume(
         in_network(references, "{}", &[("os-family", "windows")])
     };
     let (first, second) = ("10.100.0.0/16", "172.20.0.0/16");
-    for (service_cidr, vpc_ranges, is_told) in [
+    for (service_cidr, vpc_ranges, is_passed) in [
         (second, &["100.64.0.0/19", "10.0.1.0/24"][..], false),
         (first, &["100.64.0.0/19", "10.0.1.0/24"], true),
         (first, &["172.31.0.0/20"], false),
@@ -557,8 +557,12 @@ fn windows_nodes_are_reported_a_range_that_the_bootstrap_script_does_not_assume(
     ] {
         let (group, unknown) = (group(service_cidr, vpc_ranges), group(service_cidr, &[]));
         let text = user_data_text(&group);
-        assert_eq!(text.contains(&format!("-ServiceCIDR '{service_cidr}'")), is_told, "{service_cidr} {vpc_ranges:?}");
-        if !is_told {
+        assert_eq!(
+            text.contains(&format!("-ServiceCIDR '{service_cidr}'")),
+            is_passed,
+            "{service_cidr} {vpc_ranges:?}"
+        );
+        if !is_passed {
             assert_eq!(text, user_data_text(&unknown));
             assert_eq!(group.fingerprint.hash, unknown.fingerprint.hash);
         }

@@ -295,7 +295,7 @@ fn dead_nodes_are_reported_while_a_step_fails_or_the_group_is_deleted() {
             (&json!("False"), &json!("0 of 2 nodes are ready")),
             "{outcome:?}"
         );
-        let is_told = report.transition_events.iter().any(|e| e.reason == "InstanceGroupNodesNotReady");
-        assert_eq!(is_told, outcome == progressing(Phase::Modifying), "a deletion has events of its own");
+        let has_event = report.transition_events.iter().any(|e| e.reason == "InstanceGroupNodesNotReady");
+        assert_eq!(has_event, outcome == progressing(Phase::Modifying), "a deletion has events of its own");
     }
 }

@@ -239,8 +239,11 @@ mod tests {
             "conditions": [{"type": "BoundariesApplied", "message": "spec.eks.minSize 9 is replaced"}, {"type": "Ready"}],
             "effective": {"image": "ami-1", "zones": ["a"]},
         }});
-        let told = reported_values(&stored);
-        assert!(told[0].contains("minSize 9") && told[1].contains("ami-1") && told.len() == 2, "{told:?}");
+        let reported = reported_values(&stored);
+        assert!(
+            reported[0].contains("minSize 9") && reported[1].contains("ami-1") && reported.len() == 2,
+            "{reported:?}"
+        );
         assert_eq!(reported_values(&json!({})), [""; 0]);
     }
 }

@@ -289,10 +289,10 @@ mod tests {
     #[test]
     fn groups_keep_their_revision_while_revisions_cannot_be_read() {
         let last_good = || BoundariesSource::LastKnownGood("the definition is missing".into());
-        let goes_on = |source: BoundariesSource| matches!(source, BoundariesSource::LastKnownGood(_));
-        assert!(goes_on(planned_with(Some("good"), last_good(), false)));
-        assert!(goes_on(planned_with(None, last_good(), false)), "a new group");
-        assert!(goes_on(planned_with(Some("other"), last_good(), true)), "a deletion");
+        let is_planned = |source: BoundariesSource| matches!(source, BoundariesSource::LastKnownGood(_));
+        assert!(is_planned(planned_with(Some("good"), last_good(), false)));
+        assert!(is_planned(planned_with(None, last_good(), false)), "a new group");
+        assert!(is_planned(planned_with(Some("other"), last_good(), true)), "a deletion");
         let BoundariesSource::RevisionMissing(why) = planned_with(Some("other"), last_good(), false) else {
             panic!("the group would take the last good revision outside of its wave");
         };

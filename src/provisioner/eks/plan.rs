@@ -177,7 +177,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         rotation::in_place_steps::change_nodes(input, builder);
         instance_tags::change(input, group, builder);
         input.resolved.broken.outcome().into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
-        look_for_unseen_names(input, builder);
+        recheck_unseen_names(input, builder);
         readiness::check_readiness(input, group, builder);
         scale_in::report_pending(input, group, builder);
         weights::blocker(input, group).into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
@@ -187,7 +187,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
 }
 
 /// Looks once more for what the spec dropped right after it was set: AWS may not show it yet, and it would stay.
-fn look_for_unseen_names(input: &PlanInput, builder: &mut PlanBuilder) {
+fn recheck_unseen_names(input: &PlanInput, builder: &mut PlanBuilder) {
     if input.observed.unseen_names.is_empty() {
         return;
     }

@@ -267,11 +267,11 @@ fn failed_zone_blocks_other_zones_only_by_the_budget() {
         begins: [("i-b".to_owned(), NodeStart::Drain("b".to_owned()))].into(),
         ..NodeUsage::default()
     };
-    for (nodes, zone, goes) in [(None, Some(1), true), (Some(3), Some(1), false), (Some(4), None, true)] {
+    for (nodes, zone, is_allowed) in [(None, Some(1), true), (Some(3), Some(1), false), (Some(4), None, true)] {
         let limits = budget(nodes.map(CountOrPercent::Number), zone.map(CountOrPercent::Number), None);
         budget_usage.forget("team/a");
         budget_usage.record("team/a", Some(down.clone()), now);
-        assert_eq!(budget_usage.reserve(&limits, "team/a", Some("i-b"), now), goes, "{limits:?}");
+        assert_eq!(budget_usage.reserve(&limits, "team/a", Some("i-b"), now), is_allowed, "{limits:?}");
         assert!(
             budget_usage.reserve(&limits, "team/a", Some("i-down"), now),
             "a node that is down is replaced at any time"

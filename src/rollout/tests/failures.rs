@@ -98,14 +98,14 @@ fn change_that_no_group_can_use_touches_nothing() {
 /// An image that is shared, or a quota that is raised, after the halt: the order to resume must be enough.
 #[test]
 fn resume_asks_again_what_the_change_means_for_a_group_that_could_not_use_it() {
-    for is_looked_at_before in [true, false] {
+    for is_polled_before in [true, false] {
         let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
         cluster.group("c").unusable_images.insert("ami-2".into());
         cluster.image = "ami-2".into();
         cluster.run_until_stable();
         assert_eq!(cluster.phase("r2"), RolloutPhase::Halted);
         cluster.group("c").unusable_images.clear();
-        cluster.run(if is_looked_at_before { 4 } else { 0 });
+        cluster.run(if is_polled_before { 4 } else { 0 });
         cluster.revision("r2").spec.orders.retries = 1;
         // The order is seen before the group is looked at again.
         cluster.follow();

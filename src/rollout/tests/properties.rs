@@ -233,16 +233,16 @@ proptest! {
         cluster.run_until_time("2026-10-31T12:00:00Z".parse().expect("a time"));
         for group in &cluster.groups {
             // The return waits for no window.
-            let mut goes_forward = false;
+            let mut switched_forward = false;
             for did in &group.log {
                 let at = match did {
                     Did::Switched { why, at, .. } => {
-                        goes_forward = matches!(why, SwitchReason::Wave(_));
+                        switched_forward = matches!(why, SwitchReason::Wave(_));
                         at
                     }
                     Did::Replaced { at, .. } => at,
                 };
-                prop_assert!(!goes_forward || may_replace(*at), "{} did {did:?}", group.key);
+                prop_assert!(!switched_forward || may_replace(*at), "{} did {did:?}", group.key);
             }
         }
         let images = cluster.images();

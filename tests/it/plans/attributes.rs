@@ -67,8 +67,8 @@ fn rotation_continues_beside_ineffective_attributes() {
         let plan = scenario.plan();
         let written: BTreeSet<_> = plan.steps.iter().flat_map(PlannedStep::writes).collect();
         assert!(!written.is_empty() && !is_rotating(&plan), "{name}: {plan:?}");
-        let goes_on = ["tags", "metricsCollection", "lifecycleHooks"].iter().any(|field| name.starts_with(field));
-        assert_eq!(is_rotating(&scenario.plan_without_effect(&written)), goes_on, "{name}");
+        let must_rotate = ["tags", "metricsCollection", "lifecycleHooks"].iter().any(|field| name.starts_with(field));
+        assert_eq!(is_rotating(&scenario.plan_without_effect(&written)), must_rotate, "{name}");
     }
 }
 

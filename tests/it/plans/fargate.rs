@@ -1310,24 +1310,24 @@ fn externally_deleted_profile_and_role_are_reported() {
         s.status.conditions =
             serde_json::from_value(serde_json::json!([{ "type": "Ready", "status": "True" }])).expect("conditions");
     };
-    let told = |plan: &Plan| -> Vec<String> {
+    let deletion_events = |plan: &Plan| -> Vec<String> {
         let events = plan.events.iter().filter(|event| event.reason == "ResourceRecreated");
         events.map(|event| event.message.clone()).collect()
     };
     let gone = |s: &mut Scenario| s.observed.profiles.clear();
     let deleting = |s: &mut Scenario| s.observed.profiles[0].status = ProfileStatus::Deleting;
     let without_role = |s: &mut Scenario| (s.observed.is_role_ready, s.observed.role) = (false, None);
-    assert_eq!(told(&converged().with(ready).plan()), [""; 0]);
-    let none = told(&converged().with(gone).plan());
+    assert_eq!(deletion_events(&converged().with(ready).plan()), [""; 0]);
+    let none = deletion_events(&converged().with(gone).plan());
     assert_eq!(none, [""; 0], "a profile that EKS failed to create is deleted by the controller");
     for (change, words) in [
         (gone as fn(&mut Scenario), "was deleted by another client; the controller creates it again"),
         (deleting, "is being deleted by another client"),
     ] {
-        let events = told(&converged().with(ready).with(change).plan());
+        let events = deletion_events(&converged().with(ready).with(change).plan());
         assert!(events.len() == 1 && events[0].starts_with("the Fargate profile "), "{events:?}");
         assert!(events[0].contains(words) && events[0].contains("DeleteFargateProfile"), "{events:?}");
     }
-    let events = told(&converged().with(ready).with(without_role).plan());
+    let events = deletion_events(&converged().with(ready).with(without_role).plan());
     assert!(events.len() == 1 && events[0].starts_with("the role ") && events[0].contains("DeleteRole"), "{events:?}");
 }

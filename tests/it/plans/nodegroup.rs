@@ -1451,18 +1451,18 @@ fn values_that_eks_always_refuses_are_rejected() {
 /// A creation alone reads as if the node group had never been there.
 #[test]
 fn externally_deleted_node_group_is_reported() {
-    let told = |scenario: &Scenario| -> Vec<String> {
+    let deletion_events = |scenario: &Scenario| -> Vec<String> {
         let plan = scenario.plan();
         let events = plan.events.iter().filter(|event| event.reason == "ResourceRecreated");
         events.map(|event| event.message.clone()).collect()
     };
     let deleted = Scenario::converged("{}", "{}").with(|s| s.state.nodegroups.clear());
-    let events = told(&deleted);
+    let events = deletion_events(&deleted);
     assert!(events.len() == 1 && events[0].starts_with("the node group "), "{events:?}");
     assert!(events[0].contains("with new nodes") && events[0].contains("DeleteNodegroup"), "{events:?}");
-    assert_eq!(told(&deleted.with_records()), [""; 0], "once");
-    assert_eq!(told(&Scenario::new(vec![], "{}")), [""; 0], "a new group");
-    assert_eq!(told(&Scenario::converged("{}", "{}")), [""; 0]);
+    assert_eq!(deletion_events(&deleted.with_records()), [""; 0], "once");
+    assert_eq!(deletion_events(&Scenario::new(vec![], "{}")), [""; 0], "a new group");
+    assert_eq!(deletion_events(&Scenario::converged("{}", "{}")), [""; 0]);
 }
 
 /// EKS fills in an omitted field with the latest release, or with the cluster's version, and no later update can undo

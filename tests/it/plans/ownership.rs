@@ -242,7 +242,7 @@ fn previous_role_entry_is_looked_at_again_while_its_last_node_is_leaving() {
 /// The controller creates a deleted resource again, and an event must report the deletion.
 #[test]
 fn externally_deleted_resource_is_reported() {
-    let told = |plan: &Plan| -> Vec<String> {
+    let deletion_events = |plan: &Plan| -> Vec<String> {
         let events = plan.events.iter().filter(|event| event.reason == "ResourceRecreated");
         events.map(|event| event.message.clone()).collect()
     };
@@ -252,9 +252,11 @@ fn externally_deleted_resource_is_reported() {
             s.status.template.get_or_insert_default().id = Some("lt-1".into());
         })
     };
-    assert_eq!(told(&known().plan()), [""; 0]);
+    assert_eq!(deletion_events(&known().plan()), [""; 0]);
     let without_group = known().with(remove_scaling_group).plan();
-    assert!(told(&without_group)[0].starts_with("the scaling group demo-team-web was deleted by another client"));
+    assert!(
+        deletion_events(&without_group)[0].starts_with("the scaling group demo-team-web was deleted by another client")
+    );
     let without_template = known().with(|s| {
         let tags = s.resolved.ownership_tags.clone();
         let profile = s.state.instance_profile.as_mut().expect("a profile");
@@ -266,7 +268,7 @@ fn externally_deleted_resource_is_reported() {
     let other_content = without_template.clone().with(|s| {
         s.status.template.as_mut().expect("a record").hash = Some("other".into());
     });
-    let message = &told(&other_content.plan())[0];
+    let message = &deletion_events(&other_content.plan())[0];
     for word in ["2 nodes launched from the deleted one are outdated", "lock-upgrades=true", "DeleteLaunchTemplate"] {
         assert!(message.contains(word), "a rotation follows, and can be stopped: {message}");
     }
@@ -276,19 +278,19 @@ fn externally_deleted_resource_is_reported() {
         (recorded.id, recorded.version) = (Some(pin.id), Some(pin.version));
         recorded.hash = Some(s.resolved.fingerprint.hash.clone());
     });
-    let message = &told(&same_content.plan())[0];
+    let message = &deletion_events(&same_content.plan())[0];
     assert!(message.contains("DeleteLaunchTemplate") && !message.contains("outdated"), "the nodes stay: {message}");
     let without_both = known().with(remove_scaling_group).with(|s| {
         s.state.template = None;
         s.state.versions.clear();
     });
-    let messages = told(&without_both.plan());
+    let messages = deletion_events(&without_both.plan());
     assert!(messages.iter().any(|message| message.starts_with("the launch template demo-team-web-")), "{messages:?}");
     let new = without_both.with(|s| s.status = InstanceGroupStatus::default()).plan();
-    assert_eq!(told(&new), [""; 0], "a new group");
+    assert_eq!(deletion_events(&new), [""; 0], "a new group");
 }
 
-fn deletions_told(plan: &Plan) -> Vec<String> {
+fn reported_deletions(plan: &Plan) -> Vec<String> {
     let events = plan.events.iter().filter(|event| event.reason == "ResourceRecreated");
     events.map(|event| event.message.clone()).collect()
 }
@@ -304,11 +306,11 @@ fn role_deleted_by_another_client_is_distinguished_from_a_new_one() {
         s.state.instance_profile = None;
         s.state.attached_policies.clear();
     };
-    let profile = deletions_told(&converged().with(without_profile).plan());
+    let profile = reported_deletions(&converged().with(without_profile).plan());
     let words = ["the instance profile demo-team-web was deleted by another client", "DeleteInstanceProfile"];
     assert!(profile.len() == 1 && words.iter().all(|word| profile[0].contains(word)), "{profile:?}");
     assert!(profile[0].contains("instancemgr.keikoproj.io/rotate-at"), "the nodes need another profile: {profile:?}");
-    let both = deletions_told(&converged().with(without_both).plan());
+    let both = reported_deletions(&converged().with(without_both).plan());
     assert!(both.len() == 2 && both[0].contains("the role demo-team-web was deleted"), "{both:?}");
     let without_role = |s: &mut Scenario| {
         let profile = s.state.instance_profile.as_mut().expect("a profile");
@@ -316,7 +318,7 @@ fn role_deleted_by_another_client_is_distinguished_from_a_new_one() {
         s.state.role = profile.role.take();
         s.state.role.as_mut().expect("a role").tags.clone_from(&s.resolved.ownership_tags);
     };
-    let removed = deletions_told(&converged().with(without_role).plan());
+    let removed = reported_deletions(&converged().with(without_role).plan());
     let words =
         ["was removed from the instance profile demo-team-web", "no credentials", "RemoveRoleFromInstanceProfile"];
     assert!(removed.len() == 1 && words.iter().all(|word| removed[0].contains(word)), "{removed:?}");
@@ -326,7 +328,7 @@ fn role_deleted_by_another_client_is_distinguished_from_a_new_one() {
         version.data.as_mut().expect("its content").profile_arn = "arn:aws:iam::1:instance-profile/given".into();
         s.status.nodes_instance_role_arn = Some("arn:aws:iam::1:role/given".into());
     });
-    assert_eq!(deletions_told(&switched.plan()), [""; 0]);
+    assert_eq!(reported_deletions(&switched.plan()), [""; 0]);
 
     // Nothing is left but the record.
     let waiting_for = |scenario: &Scenario| match scenario.plan().outcome {
@@ -342,7 +344,7 @@ fn role_deleted_by_another_client_is_distinguished_from_a_new_one() {
     assert!(waiting_for(&gone).starts_with("the instance profile demo-team-web was deleted"), "{}", waiting_for(&gone));
     let new = new_group(resolved("{}", &[]));
     assert_eq!(waiting_for(&new), "waiting for the new instance profile to propagate in IAM");
-    assert_eq!(deletions_told(&new.plan()), [""; 0]);
+    assert_eq!(reported_deletions(&new.plan()), [""; 0]);
 }
 
 /// The controller reports attributes of the group that another client removed, but only those that existed: it records
@@ -375,10 +377,17 @@ fn externally_removed_attribute_is_reported_if_it_was_there() {
     ];
     for (extra, remove, call) in removals {
         let removed = attributes::converged_after(extra).with(remove);
-        assert_eq!(deletions_told(&removed.plan()), [""; 0], "{call}: it may never have been there");
-        let told = deletions_told(&removed.with(ready).plan());
-        assert!(told.len() == 1 && told[0].contains(call) && told[0].contains("by another client"), "{call}: {told:?}");
-        assert_eq!(deletions_told(&converged().with(ready).with_spec(extra).plan()), [""; 0], "{call}: newly wanted");
+        assert_eq!(reported_deletions(&removed.plan()), [""; 0], "{call}: it may never have been there");
+        let events = reported_deletions(&removed.with(ready).plan());
+        assert!(
+            events.len() == 1 && events[0].contains(call) && events[0].contains("by another client"),
+            "{call}: {events:?}"
+        );
+        assert_eq!(
+            reported_deletions(&converged().with(ready).with_spec(extra).plan()),
+            [""; 0],
+            "{call}: newly wanted"
+        );
     }
 }
 

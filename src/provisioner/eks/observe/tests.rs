@@ -285,14 +285,14 @@ async fn resources_are_found_by_their_tags_when_the_status_does_not_name_them() 
     let names = async || unrecorded::names(&cluster.observer(), "demo", id).await.expect("an answer").map(|n| n.names);
     let form = async || unrecorded::form_in_use(&cluster.observer(), "demo", id).await.expect("an answer");
     assert_eq!((names().await, form().await), (None, None));
-    let theirs = Role {
+    let foreign = Role {
         tags: crate::ownership::ownership_tags("demo", &GroupId { name: "api".into(), ..id.clone() }),
         name: resolved.names.role.clone(),
         ..Role::default()
     };
-    stub.update(|d| _ = d.roles.insert(theirs.name.clone(), theirs.clone()));
+    stub.update(|d| _ = d.roles.insert(foreign.name.clone(), foreign.clone()));
     assert_eq!(names().await, None, "another group's");
-    let ours = Role { tags: resolved.iam_tags(), ..theirs };
+    let ours = Role { tags: resolved.iam_tags(), ..foreign };
     stub.update(|d| _ = d.roles.insert(ours.name.clone(), ours.clone()));
     assert_eq!(names().await.map(|n| n.role), Some(resolved.names.role.clone()));
     let hashed = GroupNames::new("demo", "team", "web");
