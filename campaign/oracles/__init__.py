@@ -9,9 +9,9 @@ import json
 
 from campaign.oracles.final_state import doubled, end_state, leaks, quiet, repetition, stuck
 from campaign.oracles.nodes import availability, drained, evicted, needless_rotation, scaled_in
-from campaign.oracles.others import finalizer, foreign_resources_kept, invalid_requests
 from campaign.oracles.rollouts import revisions, rollout_budget, waves
 from campaign.oracles.run import Run
+from campaign.oracles.single_writes import finalizer, foreign_resources_kept, invalid_requests
 from e2e import logs
 
 ORACLES = (

@@ -114,7 +114,7 @@ impl StateReason {
         matches!(self.code.as_str(), "Server.SpotInstanceTermination" | "Server.SpotInstanceShutdown")
     }
 
-    /// Whether EC2 did it, and nobody asked for it.
+    /// Whether EC2 did it, and no client asked for it.
     pub(crate) fn is_by_ec2(&self) -> bool {
         self.code.starts_with("Server.")
     }

@@ -80,7 +80,7 @@ fn omission(count: usize) -> Option<String> {
         .then(|| format!("There are {count} more errors; instance-manager lint shows them as these are corrected"))
 }
 
-/// Collects errors while parsing goes on.
+/// Collects errors while parsing continues.
 #[derive(Debug, Default)]
 pub(super) struct ErrorList {
     errors: Vec<ConfigError>,

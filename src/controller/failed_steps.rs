@@ -86,7 +86,7 @@ pub(super) async fn record_failed_step(
             is_lasting
         }
     };
-    // A rotation goes on without what no node depends on.
+    // A rotation continues without what no node depends on.
     state.set_failing_writes(
         key,
         independent_failures.iter().filter(|_| is_lasting).flat_map(|failure| &failure.writes).cloned(),

@@ -129,7 +129,7 @@ mod tests {
         assert_eq!(state(&restarted, "500", 11), CacheState::Current);
         restarted.process_state.own_writes(key, |own| own.record("501", written_at));
         assert_eq!(state(&restarted, "501", 12), CacheState::Current);
-        // The watch was opened again by itself: the process that wrote 1000 goes on without a restart.
+        // The watch was opened again by itself: the process that wrote 1000 continues without a restart.
         assert_eq!(state(&before, "500", 10), CacheState::Doubtful);
         let verdict = ask_source(&stored("500"), key, &before).await.expect("an answer");
         assert_eq!(verdict, CacheVerdict::Current);

@@ -27,7 +27,7 @@ impl Workers {
         Config::default().concurrency(0)
     }
 
-    /// Ends the wait of all groups that have no worker yet. Reconciles in progress go on.
+    /// Ends the wait of all groups that have no worker yet. Reconciles in progress continue.
     pub(crate) fn stop(&self) {
         self.0.close();
     }

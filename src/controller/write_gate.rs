@@ -102,7 +102,7 @@ impl HoldState {
 }
 
 /// Logs and publishes when writes are paused or resumed. The events go to the ConfigMap, for the admin, and to the group
-/// that the other controller wrote to. Other groups are told when their reconcile is refused.
+/// that the other controller wrote to. Other groups get the event when their reconcile is refused.
 async fn report_hold(reported: &mut HoldState, hold: Option<&WriteHold>, ctx: &Context) {
     let current = HoldState::new(hold);
     ctx.metrics.set_conflicting_controller(matches!(current, HoldState::Conflict(_)));

@@ -98,8 +98,8 @@ impl DeniedRotations {
         self.forget_answers();
     }
 
-    /// Records that steps of a group succeeded. Returns the groups that go on because of it: those blocked at the same
-    /// step.
+    /// Records that steps of a group succeeded. Returns the groups that continue because of it: those blocked at the
+    /// same step.
     ///
     /// Success of a group that was denied the step before is a change, and wakes all. Success of any other group may
     /// only show that the permission is missing for some resources, so it enqueues a group only once.
@@ -132,8 +132,8 @@ impl DeniedRotations {
         due.map(|rotation| rotation.permission.clone()).collect()
     }
 
-    /// Records an answer. Returns the groups that go on because of it. Only a change from denied to allowed counts: what
-    /// was called allowed when AWS denied it says nothing.
+    /// Records an answer. Returns the groups that continue because of it. Only a change from denied to allowed counts:
+    /// what was called allowed when AWS denied it says nothing.
     pub(crate) fn answer(&mut self, permission: &Permission, answer: PermissionAnswer, now: Timestamp) -> Vec<String> {
         let before = self.answers.insert(permission.clone(), (answer, now)).map(|(before, _)| before);
         let Some(before) = before.filter(|before| before.is_denied()) else { return Vec::new() };

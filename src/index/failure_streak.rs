@@ -20,7 +20,7 @@ pub(crate) struct FailedStep {
     pub message: String,
     /// Whether other groups have been denied the same call for long.
     pub is_known: bool,
-    /// Whether the controller asks about the missing permission, and goes on when it is restored.
+    /// Whether the controller asks about the missing permission, and continues when it is restored.
     pub is_watched: bool,
 }
 
@@ -62,7 +62,7 @@ impl FailureStreak {
         self.times.saturating_add(1) >= LASTING_AFTER
     }
 
-    /// Lets a rotation that is blocked go on, because the permission seems to be there.
+    /// Lets a rotation that is blocked continue, because the permission seems to be there.
     pub(crate) fn retry_now(&mut self, now: Timestamp) {
         if let PersistentFailure::Rotation { until, .. } = &mut self.blocked_rotation {
             *until = now;

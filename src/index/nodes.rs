@@ -267,7 +267,7 @@ fn labeled_group(node: &Node) -> Option<String> {
 }
 
 /// The taint with which the Cluster Autoscaler marks a node that it drains (kubernetes/autoscaler, `taints`). It does not
-/// cordon the node unless it is told to.
+/// cordon the node unless its flag `--cordon-node-before-terminating` is set.
 const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
 /// The fields of a Node that rotations use. Whether it was Ready before, and its duplicates, need more than one read.

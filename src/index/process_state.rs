@@ -406,7 +406,7 @@ impl ProcessState {
         self.with(|inner| update(&mut inner.denied_rotations))
     }
 
-    /// Records an answer about a permission. Returns the groups whose rotation goes on because of it.
+    /// Records an answer about a permission. Returns the groups whose rotation continues because of it.
     pub(crate) fn answer_permission(
         &self,
         permission: &Permission,
@@ -416,7 +416,7 @@ impl ProcessState {
         self.resume_denied_rotations(now, |rotations| rotations.answer(permission, answer, now))
     }
 
-    /// Records the steps that a group got through. Returns the groups whose rotation goes on because of it.
+    /// Records the steps that a group got through. Returns the groups whose rotation continues because of it.
     pub(crate) fn record_success(&self, group: &str, steps: &BTreeSet<&'static str>, now: Timestamp) -> Vec<String> {
         self.resume_denied_rotations(now, |rotations| rotations.succeed(group, steps, now))
     }

@@ -10,7 +10,7 @@ pub enum PersistentFailure {
     /// Nothing is refused, or not for long.
     #[default]
     None,
-    /// A step before the rotation is refused each time, so the rotation does not go on.
+    /// A step before the rotation is refused each time, so the rotation does not continue.
     Pass,
     /// A step of the rotation itself was refused. It is not tried again before `until`, because each try drains nodes.
     Rotation {
@@ -20,7 +20,7 @@ pub enum PersistentFailure {
         reason: Reason,
         /// What was refused, and the remedy.
         message: String,
-        /// Whether the rotation goes on earlier, as soon as the missing permission is restored.
+        /// Whether the rotation continues earlier, as soon as the missing permission is restored.
         is_watched: bool,
     },
 }

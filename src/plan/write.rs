@@ -31,7 +31,7 @@ impl Write {
 /// What must wait while a step is delayed because it had no effect so far.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dependents {
-    /// Nothing: no node depends on the attribute, so even a rotation goes on.
+    /// Nothing: no node depends on the attribute, so even a rotation continues.
     Nothing,
     /// What later passes do once the step has taken effect, such as a rotation.
     LaterPasses,

@@ -156,7 +156,7 @@ impl BudgetUsage {
     pub(crate) fn record(&mut self, key: &str, usage: Option<NodeUsage>, now: Instant) {
         match usage.as_ref().map(|usage| usage.waits_for.clone()).filter(|begins| !begins.is_empty()) {
             Some(begins) => _ = self.waiting.insert(key.to_owned(), begins),
-            // A group that cannot go on must not keep the others from beginning.
+            // A group that cannot continue must not keep the others from beginning.
             None => _ = self.waiting.remove(key),
         }
         match usage {
@@ -237,17 +237,17 @@ impl BudgetUsage {
         budget.is_set() && (others_wait || self.nodes(budget).is_some_and(|used| used.nodes >= used.limit))
     }
 
-    /// Whether the group would go on if the budget left nodes.
+    /// Whether the group would continue if the budget left nodes.
     pub(crate) fn is_waiting(&self, key: &str) -> bool {
         self.waiting.contains_key(key) || self.waiting_batches.contains(key)
     }
 
-    /// Whether any group would go on if the budget left nodes.
+    /// Whether any group would continue if the budget left nodes.
     pub(crate) fn has_waiting(&self) -> bool {
         !self.waiting.is_empty() || !self.waiting_batches.is_empty()
     }
 
-    /// The groups that can go on, because the budget leaves what they wait for.
+    /// The groups that can continue, because the budget leaves what they wait for.
     pub(crate) fn unblocked_groups(&self, budget: &BudgetPolicy) -> Vec<String> {
         let allowance = self.allowance(budget);
         let has_budget = |begins: &BTreeSet<NodeStart>| {

@@ -58,7 +58,7 @@ impl CheckResult {
 }
 
 impl Checks {
-    /// Records an answer to a query that was asked at a time. After a gap of more than `max_age`, it begins anew.
+    /// Records an answer to a query that was asked at a time. After a gap of more than `max_age`, it starts over.
     pub(crate) fn record(&mut self, name: &str, query: &str, answer: CheckAnswer, asked: Instant, max_age: Duration) {
         let before = self.by_name.get(name).filter(|seen| {
             let gap = asked.saturating_duration_since(seen.asked);

@@ -15,7 +15,7 @@ pub(crate) const MAX_URGENCY: SignedDuration = SignedDuration::from_hours(7 * 24
 
 impl RolloutView {
     /// Until when waves, soaks, windows, freezes, deferrals, approvals and delays do not count; `None` when they count now.
-    /// A new image of AWS is never urgent: nobody decided it.
+    /// A new image of AWS is never urgent: no admin decided it.
     pub(crate) fn urgent_until(&self, now: Timestamp) -> Option<Timestamp> {
         urgent_until(&self.policy, self.arrived()).filter(|until| now < *until && !self.is_image_change())
     }

@@ -18,7 +18,7 @@ use crate::util::digest::sha256_hex;
 pub(crate) struct GroupFacts<'a> {
     /// `namespace/name`.
     pub key: &'a str,
-    /// UID of the InstanceGroup: one that was created anew is another group.
+    /// UID of the InstanceGroup: one that was created again is another group.
     pub uid: &'a str,
     /// Generation of its spec.
     pub generation: i64,
@@ -93,8 +93,8 @@ impl GroupFacts<'_> {
         self.recorded(view).is_some_and(is_unproven)
     }
 
-    /// Whether it replaces nodes for an unproven revision in its wave, or soaks with it: both go on with the target, if that
-    /// replaces no node.
+    /// Whether it replaces nodes for an unproven revision in its wave, or soaks with it: both continue with the target,
+    /// if that replaces no node.
     pub(crate) fn keeps_its_wave(&self, view: &RolloutView) -> bool {
         self.is_unproven(view) && self.record().is_some_and(|record| record.wave.is_some())
     }

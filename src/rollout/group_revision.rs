@@ -405,8 +405,8 @@ fn switch_to(input: &DecisionInput, content: StoredRevision, why: SwitchReason) 
         _ => None,
     };
     let retries = failure.is_some().then_some(view.orders.retries).filter(|retries| *retries > 0);
-    // A revision that was superseded before it was complete is nothing to return to. Its soak goes on, and a failure that
-    // began with it is one of the target as well.
+    // A revision that was superseded before it was complete is nothing to return to. Its soak continues, and a failure
+    // that began with it is one of the target as well.
     let has_unproven = group.is_unproven(view);
     let (carried, previous) = match why {
         SwitchReason::Wave(_) | SwitchReason::Approved(_) if has_unproven => (None, old.previous.clone()),

@@ -85,7 +85,8 @@ pub(crate) fn next_step(
     Some(HistoryStep::Create(Box::new(revision)))
 }
 
-/// The data of the next revision, with the policy of the newest one if the ConfigMap lost its own while that one's goes on.
+/// The data of the next revision, with the policy of the newest one if the ConfigMap lost its own and that one
+/// still counts.
 fn with_kept_policy(
     mut data: BTreeMap<String, String>,
     newest: Option<&BoundariesRevision>,
@@ -97,15 +98,15 @@ fn with_kept_policy(
     data
 }
 
-/// Whether the policy that a revision was stored with goes on when the ConfigMap has none any more: not all groups have taken
-/// it, or it was aborted. A change of the ConfigMap that lost the key must not reach every group at once.
+/// Whether the policy that a revision was stored with continues when the ConfigMap has none any more: not all groups
+/// have taken it, or it was aborted. A change of the ConfigMap that lost the key must not reach every group at once.
 pub(super) fn retains_policy(revision: &BoundariesRevision) -> bool {
     let phase = revision.status.as_ref().and_then(|status| status.phase);
     let has_ended = was_complete(revision) || phase == Some(RolloutPhase::Superseded);
     revision.spec.data.contains_key(ROLLOUT_KEY) && !has_ended
 }
 
-/// Whether the policy of the newest stored revision goes on when the ConfigMap has none.
+/// Whether the policy of the newest stored revision continues when the ConfigMap has none.
 pub(crate) fn policy_is_retained(stored: &[BoundariesRevision]) -> bool {
     sorted(stored).last().is_some_and(|newest| retains_policy(newest))
 }

@@ -8,7 +8,7 @@ use super::view::RolloutView;
 use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource, RolloutPhase};
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 
-/// Whether a new image may become a revision now: not while a rollout is under way, which it would begin anew, and not
+/// Whether a new image may become a revision now: not while a rollout is under way, which it would restart, and not
 /// while the texts of the ConfigMap are those of an aborted revision.
 pub(crate) fn may_move_images(stored: &[BoundariesRevision], view: &RolloutView) -> bool {
     let is_newest =

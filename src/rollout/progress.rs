@@ -42,7 +42,7 @@ pub(crate) struct Progress {
 pub(crate) fn advance(input: &ProgressInput) -> Progress {
     let ProgressInput { view, summary, .. } = input;
     let mut status = view.status.clone();
-    // A predecessor that somebody deleted stays named.
+    // A predecessor that a user deleted stays named.
     status.stable = view.stable.as_ref().map(|stable| stable.name.clone()).or(status.stable);
     status.without_waves = view.is_return().then_some(true);
     status.begun.get_or_insert_with(|| rfc3339(input.now));
@@ -64,7 +64,7 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
         if are_counted {
             ready = step_waves(input, &mut status.waves);
         }
-        // A person who resumes sees that it goes on, and that a check which still fails stops it again.
+        // An admin who resumes the rollout sees that it continues, and that a check which still fails stops it again.
         let is_resumed = view.phase() == RolloutPhase::Halted;
         let check_fails = !is_resumed && failed_checks(input, &status.waves).next().is_some();
         if has_failed(view, &status.waves, summary) || check_fails {

@@ -25,7 +25,7 @@ pub(crate) struct GroupSummary {
     pub counts: RolloutCounts,
     /// Groups of which the controller has not found out what the target means for them.
     pub unknown: usize,
-    /// Groups whose Namespace is not known, so that nobody can say in which wave they are.
+    /// Groups whose Namespace is not known, so that their waves are unknown.
     pub unseen: usize,
     /// Groups that switch to a content in this moment, or whose nodes are being replaced outside of the waves.
     pub moving: usize,

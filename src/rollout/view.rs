@@ -245,7 +245,7 @@ impl RolloutView {
     }
 
     /// Whether groups switch to the target without waves: it is the first revision, or it has the content that was
-    /// complete before, which makes it a return. A predecessor that somebody deleted changes nothing.
+    /// complete before, which makes it a return. A predecessor that a user deleted changes nothing.
     pub(crate) fn is_return(&self) -> bool {
         match &self.stable {
             Some(stable) => stable.has_content_of(&self.target),

@@ -8,8 +8,8 @@ use crate::api::names::condition;
 use crate::api::{InstanceGroupStatus, WaveState};
 use crate::util::duration;
 
-/// Groups without progress whose blocked drains are undone, with the reason. They go on when no other group of an open wave
-/// has nodes to replace.
+/// Groups without progress whose blocked drains are undone, with the reason. They continue when no other group of an
+/// open wave has nodes to replace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct YieldingGroups {
     groups: BTreeMap<String, String>,

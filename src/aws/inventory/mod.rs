@@ -211,8 +211,8 @@ impl Inventory {
         Ok(found)
     }
 
-    /// Whether somebody made another version of a launch template the default one. This process never does, and EC2 deletes
-    /// no default version: the one in use may be gone, so it is read again.
+    /// Whether another client made another version of a launch template the default one. This process never does, and
+    /// EC2 deletes no default version: the one in use may be gone, so it is read again.
     pub(crate) fn has_new_default(&self, template: &LaunchTemplate) -> bool {
         let mut known = self.default_versions.lock().unwrap_or_else(PoisonError::into_inner);
         *known.entry(template.id.clone()).or_insert(template.default_version) != template.default_version

@@ -131,7 +131,7 @@ pub(super) fn instance(instance: &sdk::Instance) -> Instance {
 fn state(state: &str) -> InstanceState {
     match state.split(':').next().unwrap_or_default() {
         "InService" => InstanceState::InService,
-        // The instance stays, and counts, while a root volume is replaced. It serves nobody meanwhile.
+        // The instance stays, and counts, while a root volume is replaced. It runs no pods meanwhile.
         "Pending" | "ReplacingRootVolume" | "RootVolumeReplaced" => InstanceState::Pending,
         "Terminating" | "Terminated" => InstanceState::Terminating,
         "EnteringStandby" | "Standby" => InstanceState::Standby,

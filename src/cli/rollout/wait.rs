@@ -1,4 +1,4 @@
-//! `rollout wait`: for scripts that go on when a revision is complete, or has passed a wave.
+//! `rollout wait`: for scripts that continue when a revision is complete, or has passed a wave.
 
 use std::process::ExitCode;
 use std::time::Duration;

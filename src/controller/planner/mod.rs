@@ -73,8 +73,8 @@ pub(crate) struct Planning {
 }
 
 impl Planning {
-    /// The plan of a group that goes on. It counts as failed while fields of the spec cannot be used. `allowed` records what
-    /// the quota of the namespace allows; it is empty without a quota, or when it rejects the request.
+    /// The plan of a group that continues. It counts as failed while fields of the spec cannot be used. `allowed`
+    /// records what the quota of the namespace allows; it is empty without a quota, or when it rejects the request.
     fn planned(mut plan: Plan, snapshot: Box<dyn PlanSnapshot>, allowed: Vec<(String, Value)>) -> Self {
         plan.status_update.fields.extend(allowed);
         let failure_reason = snapshot.rejection().map(|_| fail_reason::RESOURCE_VALIDATION);
@@ -110,7 +110,7 @@ impl Planner {
         let id = group_id(group);
         let observer = self.observer(context, max_age, now);
         let planning = self.plan_group(group, &id, context, &observer).await?;
-        // A group with a snapshot goes on, also when some of its fields cannot be used.
+        // A group with a snapshot continues, also when some of its fields cannot be used.
         if planning.failure_reason.is_none() || planning.snapshot.is_some() {
             return Ok(planning);
         }

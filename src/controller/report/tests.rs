@@ -60,7 +60,7 @@ fn drain_blocked_condition_of_an_earlier_release_is_continued() {
         let condition = conditions.into_iter().find(|c| c.r#type == condition::DRAIN_BLOCKED).expect("a condition");
         (condition, report.transition_events)
     };
-    // Whoever has relaxed the budget that the first event names must learn that something else blocks the pod now.
+    // A user who has relaxed the budget that the first event names must learn that something else blocks the pod now.
     let blocker =
         EvictionBlocker { cause: "the API server (webhook)".into(), is_by_admission: true, ..eviction.blocker.clone() };
     let (rejected, events) = report_for(vec![BlockedEviction { blocker, ..eviction.clone() }], None);

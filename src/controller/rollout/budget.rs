@@ -49,7 +49,7 @@ fn expected(counts: &NodeCounts, records: &[NodeView]) -> NodeUsage {
     NodeUsage { desired, unavailable, surging, ..NodeUsage::default() }
 }
 
-/// The groups that go on, because the budget leaves nodes again.
+/// The groups that continue, because the budget leaves nodes again.
 pub(super) fn unblocked_groups(ctx: &Context, view: &RolloutView) -> Vec<String> {
     let budget = &view.policy.budget;
     let mut unblocked_groups =

@@ -234,7 +234,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
 
 impl PollState {
     fn record_soaks(&mut self, before: &BoundariesRevisionStatus, after: &BoundariesRevisionStatus, now: Timestamp) {
-        // The soak of a wave whose groups were done with an earlier revision goes on.
+        // The soak of a wave whose groups were done with an earlier revision continues.
         let begun = |settled: &str| {
             let age = now.duration_since(settled.parse().ok()?);
             Instant::now().checked_sub(age.try_into().ok()?)
@@ -308,7 +308,7 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
             if comes_next(view, facts, choice) {
                 next.insert(key.clone(), facts.wave(view));
             }
-            // A group goes on when a window opens.
+            // A group continues when a window opens.
             let was_blocked = polled.blocked.remove(&key);
             if is_blocked {
                 polled.blocked.insert(key.clone());

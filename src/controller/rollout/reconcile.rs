@@ -214,7 +214,7 @@ impl Stores {
 }
 
 /// Keeps a group that has other content from taking the last good one. No stored revision can be read, so it is unknown
-/// whether the group may switch. The rest goes on, and so do deletions.
+/// whether the group may switch. The rest continues, and so do deletions.
 fn without_history(group: &InstanceGroup, context: &mut GroupContext) {
     let active = &context.active_boundaries;
     let BoundariesSource::LastKnownGood(why) = &active.source else { return };
@@ -230,7 +230,7 @@ fn without_history(group: &InstanceGroup, context: &mut GroupContext) {
 /// Why nothing of a group is decided.
 const NAMESPACE_UNKNOWN: &str = "the Namespace of the group, which decides its wave of the rollout, is not known yet";
 
-/// Keeps a group whose Namespace is not known from the newest content: its wave may not be open. A deletion goes on.
+/// Keeps a group whose Namespace is not known from the newest content: its wave may not be open. A deletion continues.
 fn without_namespace(group: &InstanceGroup, context: &mut GroupContext) {
     if group.metadata.deletion_timestamp.is_none() {
         let source = BoundariesSource::RevisionMissing(NAMESPACE_UNKNOWN.to_owned());

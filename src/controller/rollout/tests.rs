@@ -131,8 +131,8 @@ fn controller(stores: Stores) -> (fake::TestContext, Writes) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// Whoever plans all groups must find the same groups named that the controller gives the revision to, within the budget
-    /// of the cluster and `atOnce`.
+    /// A user who runs `plan` for all groups must see the same groups that the controller gives the revision to, within
+    /// the budget of the cluster and `atOnce`.
     #[test]
     fn plan_names_the_next_revision_of_each_group(
         facts in prop::collection::vec((any::<bool>(), 1..6usize, 0..7usize, any::<bool>()), 1..7),

@@ -226,7 +226,7 @@ fn is_deletion(outcome: &Outcome) -> bool {
 struct SuppressedSteps {
     /// When the first step is due.
     due: Option<Timestamp>,
-    /// Some steps have not been repeated often enough to go on without them, or others depend on them.
+    /// Some steps have not been repeated often enough to continue without them, or others depend on them.
     is_awaited: bool,
     /// The rest of the plan writes something that is no repetition.
     has_changes: bool,

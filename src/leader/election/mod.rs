@@ -265,7 +265,7 @@ impl Elector {
         let was_leader = self.leader_until.is_some();
         let started = clock();
         let mut result = self.acquire_or_renew(started).await;
-        // Somebody wrote the Lease. That may have been a label, and the holder is still this process.
+        // Another client wrote the Lease. It may have set a label, and the holder is still this process.
         if was_leader && result.as_ref().is_err_and(KubeError::is_conflict) {
             self.is_lease_current = false;
             result = self.acquire_or_renew(started).await;

@@ -59,7 +59,7 @@ pub(crate) fn nodegroup(
 }
 
 /// The node group of this cluster that was observed before and is gone: its ARN is recorded with its observation. Without
-/// another in its place, the controller deletes only one whose deletion somebody else began.
+/// another in its place, the controller deletes only one whose deletion another client began.
 fn deleted_nodegroup(input: &PlanInput) -> Option<String> {
     let arns = input.status.managed.as_ref().map(|managed| managed.nodegroup_arns.as_slice()).unwrap_or_default();
     let exists = |name: &NodegroupName| input.observed.disowned.iter().any(|found| found.name == *name);

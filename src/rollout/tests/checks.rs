@@ -161,7 +161,7 @@ fn edited_check_applies_at_once_and_restarts_its_clock() {
     cluster.policy = Some(CHECKED.split(", checks").next().map(|text| format!("{text}}}")).expect("a policy"));
     cluster.run_until_stable();
     assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
-    // Without the whole key, the policy that the rollout was stored with goes on.
+    // Without the whole key, the policy that the rollout was stored with continues.
     cluster.policy = Some(CHECKED.to_owned());
     cluster.image = "ami-3".into();
     cluster.run(5);

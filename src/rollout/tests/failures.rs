@@ -161,7 +161,7 @@ fn halted_rollout_waits_for_people() {
     );
 }
 
-/// Whoever deletes a revision by hand gives its name to the next one, which has not failed on any group.
+/// A user who deletes a revision gives its name to the next one, which has not failed on any group.
 #[test]
 fn revision_with_the_name_of_one_that_failed_is_not_refused() {
     let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);

@@ -478,8 +478,8 @@ fn deleted_history_opens_no_wave() {
     assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
 }
 
-/// Whoever deletes every revision, or the CustomResourceDefinition, does not release the change to every group either: it is
-/// stored again, and nothing says that it is good. The canary still stops it when it fails there.
+/// A user who deletes every revision, or the CustomResourceDefinition, does not release the change to every group
+/// either: it is stored again, and nothing says that it is good. The canary still stops it when it fails there.
 #[test]
 fn history_that_was_deleted_with_the_change_opens_no_wave() {
     for fails in [false, true] {

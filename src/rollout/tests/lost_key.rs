@@ -75,7 +75,7 @@ fn change_after_the_key_rollout_was_removed_rolls_out_in_waves() {
     }
 }
 
-/// Whoever means to do without rollouts must not have to wait for the waves of the last one.
+/// An admin who removes the key `rollout` must not have to wait for the waves of the last one.
 #[test]
 fn skipped_waves_end_the_kept_policy() {
     let mut cluster = interrupted("soaks");

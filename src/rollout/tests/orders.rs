@@ -45,7 +45,7 @@ fn resume_of_a_pause_does_not_cancel_a_later_stop() {
     }
 }
 
-/// Whoever skips a wave wants to wait for nothing: not for the approval of the regulated environment either.
+/// An admin who skips a wave wants to wait for nothing: not for the approval of the regulated environment either.
 #[test]
 fn skipped_wave_waits_for_no_approval() {
     let policy = "waves: [{name: canary, namespaces: 'rollout/wave = canary'}, {name: general, approval: admin}]";

@@ -1,4 +1,4 @@
-"""Oracles about what belongs to others, and about single writes."""
+"""Oracles about single writes: none changes foreign resources, is invalid, or removes a finalizer too early."""
 
 import json
 
