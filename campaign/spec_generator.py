@@ -261,9 +261,9 @@ def draw_group(random, shape):
 
 def redraw(random, shape, choices):
     """The same with one to three of its aspects drawn again."""
-    spec_generator = {aspect.__name__: aspect for aspect in SHAPES[shape][1]}
-    changed = random.sample(sorted(spec_generator), random.choice([1, 1, 1, 2, 3]))
-    return {**choices, **{name: spec_generator[name](random) for name in sorted(changed) if name in spec_generator}}
+    aspects = {aspect.__name__: aspect for aspect in SHAPES[shape][1]}
+    changed = random.sample(sorted(aspects), random.choice([1, 1, 1, 2, 3]))
+    return {**choices, **{name: aspects[name](random) for name in sorted(changed) if name in aspects}}
 
 
 def others(shape):

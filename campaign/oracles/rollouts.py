@@ -47,7 +47,7 @@ def changes(run):
     return [change for change in found[1:] if change.policy]
 
 
-def takes_its_image(spec):
+def uses_the_default_image(spec):
     """Whether a group with this spec has the admin's image."""
     return spec is not None and spec["provisioner"] == "eks" and "image" not in spec["eks"].get("configuration", {})
 
@@ -88,7 +88,7 @@ def waves(run):
         soak = 0 if "clock jumps" in used else max(0, int(first["soak"].rstrip("s")) - SLACK)
         for group in set(run.names) - set(canaries):
             begun = first_version(run, group, change)
-            if begun is None or not takes_its_image(spec_at(run.specs(group), logs.timestamp(begun))):
+            if begun is None or not uses_the_default_image(spec_at(run.specs(group), logs.timestamp(begun))):
                 continue
             for canary in canaries:
                 yield from late(run, nodes, change, canary, begun, soak)
@@ -110,7 +110,7 @@ def is_canary(run, name, change):
     """Whether a group of the first wave was there when the change came, and takes its image from it."""
     group = next((e["to"] for e in run.journal if e["what"] == "apply" and e["group"] == name), None)
     is_early = group is not None and group["annotations"].get(rollouts.WAVE) == "canary"
-    return is_early and takes_its_image(spec_at(run.specs(name), change.begin))
+    return is_early and uses_the_default_image(spec_at(run.specs(name), change.begin))
 
 
 def exists_unchanged(run, name, when):
@@ -133,20 +133,20 @@ def rollout_budget(run):
     if not rollouts.has_rollout(run.raw["scenario"]):
         return
     nodes, known = Nodes(run), changes(run)
-    for when, group, instances, unavailable, desired in taken_nodes(run):
+    for when, group, instances, unavailable, desired in replaced_nodes(run):
         change = next((c for c in known if c.begin < when < c.end), None)
-        if change and all(is_taken_for(run, nodes, change, group, instance, when) for instance in instances):
+        if change and all(is_replaced_for(run, nodes, change, group, instance, when) for instance in instances):
             allowed = budget_at(run, when, desired)
             if allowed is not None and unavailable > allowed:
                 what = f"were unavailable after it took {', '.join(instances)} for {change.image}, and the budget is {allowed}"
                 yield group, f"{unavailable} of {desired} nodes {what}", []
 
 
-def is_taken_for(run, nodes, change, group, instance, when):
+def is_replaced_for(run, nodes, change, group, instance, when):
     """Whether a node was taken because of a change: what a tenant changes waits for no budget, nor does a group that goes back."""
     is_old = nodes.launched[instance] < change.begin and nodes.image_of[instance] not in (None, change.image)
     is_edited = any(change.begin < at <= when for at, _ in run.specs(group))
-    begun = is_old and not is_edited and takes_its_image(spec_at(run.specs(group), when)) and first_version(run, group, change)
+    begun = is_old and not is_edited and uses_the_default_image(spec_at(run.specs(group), when)) and first_version(run, group, change)
     return bool(begun) and logs.timestamp(begun) < when
 
 
@@ -216,7 +216,7 @@ class Fleet:
         return sum(self.group_of[i] == group for i in [*self.available, *recent])
 
 
-def taken_nodes(run):
+def replaced_nodes(run):
     """(moment, group, instances, unavailable nodes of all groups, desired nodes) of each time the controller took available nodes."""
     timeline = [(logs.timestamp(e), 0, e) for e in run.aws if e["kind"] == "state" and e["object"] in ("instance", "node")]
     timeline += [(when, 1, (node, is_on, user)) for when, node, is_on, user in logs.cordons(run.audit)]

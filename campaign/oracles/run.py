@@ -120,7 +120,7 @@ class Run:
                 return True
         return False
 
-    def has_lost_the_record_of(self, role):
+    def lost_the_record_of(self, role):
         """Whether a group whose spec had named a role of users then lost its status, with it that the controller made the role's entry.
 
         An entry of aws-auth says nothing of its maker, so it stays when the group leaves the role, or had just left it.

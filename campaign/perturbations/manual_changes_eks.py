@@ -24,7 +24,7 @@ def access_entries_deleted(runner, group):
 
 
 @perturbation("access entries made again by hand", needs="eks", when=has_access_entries, later=LATER)
-def access_entries_made_again_by_hand(runner, group, later):
+def access_entries_recreated_by_hand(runner, group, later):
     """Of a type that lets no node join, and not the controller's: a user deletes it again."""
     user = User(runner, group)
     for arn, _ in user.each("access"):
@@ -34,7 +34,7 @@ def access_entries_made_again_by_hand(runner, group, later):
 
 
 @perturbation("tags of EKS resources taken off", kinds=[["access"], ["nodegroups"], ["fargate"], ["access", "nodegroups", "fargate"]], later=LATER)
-def tags_of_eks_resources_taken_off(runner, group, kinds, later):
+def tags_removed_from_eks_resources(runner, group, kinds, later):
     """A user puts them back, because what has none is not the controller's to delete."""
     user = User(runner, group)
     for kind in kinds:
@@ -55,20 +55,20 @@ def node_group_edited(runner, group, change):
     for name, _ in user.each("nodegroups"):
         user.do("eks", "update_nodegroup_config", clusterName="demo", nodegroupName=name, **change)
         if added := change.get("labels", {}).get("addOrUpdateLabels"):
-            runner.undo(lambda name=name, keys=set(added): take_labels_back(runner, group, name, keys))
+            runner.undo(lambda name=name, keys=set(added): revert_labels(runner, group, name, keys))
         if added := change.get("taints", {}).get("addOrUpdateTaints"):
-            runner.undo(lambda name=name, added=added: take_back(runner, group, name, taints={"removeTaints": added}))
+            runner.undo(lambda name=name, added=added: revert(runner, group, name, taints={"removeTaints": added}))
 
 
-def take_labels_back(runner, group, name, keys):
+def revert_labels(runner, group, name, keys):
     """Removes labels that the group's present spec does not have, as soon as EKS accepts an update."""
     spec = runner.present.get(group, {}).get("spec", {}).get("eks-managed", {})
     surplus = keys - set(spec.get("configuration", {}).get("nodeLabels", {}))
     if surplus:
-        take_back(runner, group, name, labels={"removeLabels": sorted(surplus)})
+        revert(runner, group, name, labels={"removeLabels": sorted(surplus)})
 
 
-def take_back(runner, group, name, **change):
+def revert(runner, group, name, **change):
     """Changes a node group as soon as EKS accepts an update."""
     update = {"clusterName": "demo", "nodegroupName": name, **change}
     if any(found == name for found, _ in User(runner, group).each("nodegroups")):
@@ -94,28 +94,28 @@ def delete_each(user, kind, operation, parameter):
 
 
 @perturbation("node group made again by hand", needs="eks-managed", when=is_wide, how=["same", "untagged", "other"], later=LATER)
-def node_group_made_again_by_hand(runner, group, how, later):
+def node_group_recreated_by_hand(runner, group, how, later):
     """With the group's tags and content it is the group's. A user deletes any other one."""
     fields = ("scalingConfig", "instanceTypes", "subnets", "amiType", "nodeRole", "capacityType", "diskSize", "labels", "taints", "tags")
     delete = {"operation": "delete_nodegroup", "arn": "nodegroupArn", "describe": "describe_nodegroup", "result": "nodegroup"}
     for name, found in User(runner, group).each("nodegroups"):
         request = {"clusterName": "demo", "nodegroupName": name, **{key: found[key] for key in fields if found.get(key)}}
         request |= {"diskSize": found["diskSize"] + 10} if how == "other" else {}
-        make_again(runner, User(runner, group), "create_nodegroup", request, how, later, delete)
+        recreate(runner, User(runner, group), "create_nodegroup", request, how, later, delete)
 
 
 @perturbation("Fargate profile made again by hand", needs="eks-fargate", when=is_wide, how=["same", "untagged", "other"], later=LATER)
-def fargate_profile_made_again_by_hand(runner, group, how, later):
+def fargate_profile_recreated_by_hand(runner, group, how, later):
     """With the group's tags and content it is the group's. A user deletes any other one."""
     delete = {"operation": "delete_fargate_profile", "arn": "fargateProfileArn", "describe": "describe_fargate_profile", "result": "fargateProfile"}
     for name, found in User(runner, group).each("fargate"):
         fields = ("podExecutionRoleArn", "subnets", "selectors", "tags")
         request = {"clusterName": "demo", "fargateProfileName": name, **{key: found[key] for key in fields if found.get(key)}}
         request |= {"selectors": [{"namespace": "by-hand"}]} if how == "other" else {}
-        make_again(runner, User(runner, group), "create_fargate_profile", request, how, later, delete)
+        recreate(runner, User(runner, group), "create_fargate_profile", request, how, later, delete)
 
 
-def make_again(runner, user, operation, request, how, later, delete):
+def recreate(runner, user, operation, request, how, later, delete):
     """Deletes a resource and creates it again at once; one that is not as it was is deleted later."""
     named = {key: value for key, value in request.items() if key in ("clusterName", "nodegroupName", "fargateProfileName")}
     request = {key: value for key, value in request.items() if not (how == "untagged" and key == "tags")}
@@ -153,7 +153,7 @@ def node_group_updated_by_another_client(runner, group):
 
 
 @perturbation("Fargate profile of others", needs="eks-fargate")
-def fargate_profile_of_others(runner, group):
+def foreign_fargate_profile(runner, group):
     """EKS makes and deletes one profile at a time, so the group waits for theirs."""
     user = User(runner, group)
     role = user.do("iam", "create_role", RoleName="theirs", AssumeRolePolicyDocument=PODS) or user.do("iam", "get_role", RoleName="theirs")

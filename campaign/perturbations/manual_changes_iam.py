@@ -24,7 +24,7 @@ def policies_detached(runner, group, count):
 
 
 @perturbation("policies of others", needs=BOTH, inline=[True, False], later=LATER)
-def policies_of_others(runner, group, inline, later):
+def foreign_policies(runner, group, inline, later):
     """They stay, also in the way of a deletion, until a user takes them off."""
     user = User(runner, group)
     for name, _ in user.each("roles"):
@@ -47,7 +47,7 @@ def trust_policy_edited(runner, group, later):
 
 
 @perturbation("tags of roles and profiles taken off", needs=BOTH, kinds=[["roles"], ["profiles"], ["roles", "profiles"]], later=LATER)
-def tags_of_roles_and_profiles_taken_off(runner, group, kinds, later):
+def tags_removed_from_roles_and_profiles(runner, group, kinds, later):
     """The controller need not put them back by itself, so a user does."""
     user = User(runner, group)
     for kind in kinds:
@@ -58,7 +58,7 @@ def tags_of_roles_and_profiles_taken_off(runner, group, kinds, later):
 
 
 @perturbation("role taken out of its profile", needs="eks", other=[True, False])
-def role_taken_out_of_its_profile(runner, group, other):
+def role_removed_from_its_profile(runner, group, other):
     """Perhaps with another one in its place: new nodes have no role, or a wrong one, until it is back."""
     user = User(runner, group)
     empty_profiles(user)

@@ -46,7 +46,7 @@ def node_deleted(runner, group, index):
 
 
 @perturbation("marks of nodes wiped", needs=NODES, key=[PREFIX + "disruption", PREFIX + "surge", "label"])
-def marks_of_nodes_wiped(runner, group, key):
+def node_annotations_deleted(runner, group, key):
     """What the controller records on Nodes is gone: a node that it drained may then be anybody's, so a user uncordons it."""
     user = User(runner, group)
     for node in user.nodes():
@@ -61,7 +61,7 @@ def marks_of_nodes_wiped(runner, group, key):
 
 
 @perturbation("status wiped", part=["all", "managed", "conditions", "currentState"])
-def status_wiped(runner, group, part):
+def status_deleted(runner, group, part):
     """As by a restore from a backup: it is written again, and no node is replaced.
 
     Until then nobody knows of a thing that leaves the spec meanwhile whether the controller had made it.
@@ -75,13 +75,13 @@ def status_wiped(runner, group, part):
 
 
 @perturbation("finalizer taken off")
-def finalizer_taken_off(runner, group):
+def finalizer_removed(runner, group):
     """It comes back, so that the group's resources go with it."""
     User(runner, group).patch(runner.path(group), {"metadata": {"finalizers": None}})
 
 
 @perturbation("made again without its finalizer", status=[True, False])
-def made_again_without_its_finalizer(runner, group, status):
+def group_recreated_without_its_finalizer(runner, group, status):
     """Everything in AWS stays, and the new InstanceGroup takes it over, with its status or without."""
     user = User(runner, group)
     found = runner.cloud.get(runner.path(group))
@@ -97,7 +97,7 @@ def made_again_without_its_finalizer(runner, group, status):
 
 
 @perturbation("annotations of others", value=["1", "2"])
-def annotations_of_others(runner, group, value):
+def foreign_annotations(runner, group, value):
     """They change nothing."""
     User(runner, group).patch(runner.path(group), {"metadata": {"annotations": {"example.com/theirs": value}, "labels": {"theirs": value}}})
 
@@ -210,7 +210,7 @@ def lease_deleted(runner):
 
 
 @perturbation("lease taken", renewals=[1, 4])
-def lease_taken(runner, renewals):
+def lease_acquired_by_another_client(runner, renewals):
     """Another process holds it for a while, and does nothing."""
     user = User(runner, None)
     for _ in range(renewals):

@@ -57,7 +57,7 @@ def subnets_edited(runner, group, count):
     {"NewInstancesProtectedFromScaleIn": True}, {"DefaultCooldown": 60}, {"CapacityRebalance": True}, {"TerminationPolicies": ["NewestInstance"]},
     {"HealthCheckType": "ELB", "HealthCheckGracePeriod": 60},
 ])  # fmt: skip
-def settings_of_others_edited(runner, group, later, settings):
+def foreign_settings_edited(runner, group, later, settings):
     """The spec says nothing of them, so they stay as they are set."""
     if before := User(runner, group).scaling_group():
         edit(runner, group, **settings)
@@ -126,7 +126,7 @@ def hooks_edited(runner, group, change):
 
 
 @perturbation("hook of others", needs="eks", transition=["LAUNCHING", "TERMINATING"], later=LATER)
-def hook_of_others(runner, group, transition, later):
+def foreign_hook(runner, group, transition, later):
     """It holds every instance up for a while, and is not the controller's to delete."""
     hook = {"LifecycleHookName": "theirs"}
     on_scaling_group(runner, group, "put_lifecycle_hook", **hook, LifecycleTransition=f"autoscaling:EC2_INSTANCE_{transition}", HeartbeatTimeout=100, DefaultResult="CONTINUE")
@@ -147,7 +147,7 @@ def warm_pool_edited(runner, group, sizes):
 
 
 @perturbation("warm pool of others", needs="eks", later=LATER)
-def warm_pool_of_others(runner, group, later):
+def foreign_warm_pool(runner, group, later):
     """A group that has none gets one, which stays until a user deletes it."""
     found = User(runner, group).scaling_group()
     if found and not found.get("WarmPoolConfiguration"):
@@ -174,7 +174,7 @@ def launch_template_deleted(runner, group):
 
 
 @perturbation("launch template made again by hand", needs="eks")
-def launch_template_made_again_by_hand(runner, group):
+def launch_template_recreated_by_hand(runner, group):
     """With other content and without its tags. The scaling group refers to its name, so it is the group's all the same.
 
     If the group were deleted before the controller has tagged it, it would be the user's.
@@ -209,7 +209,7 @@ def template_version_made_by_hand(runner, group, data, default):
 
 
 @perturbation("tags of a launch template taken off", needs="eks")
-def tags_of_a_launch_template_taken_off(runner, group):
+def tags_removed_from_a_launch_template(runner, group):
     """The scaling group still says whose it is, so they come back."""
     user = User(runner, group)
     for _, template in user.each("templates"):

@@ -53,7 +53,7 @@ def api_server_killed(runner, times):
 
 
 @perturbation("API server away", seconds=[2, 5, 15])
-def api_server_away(runner, seconds):
+def api_server_unreachable(runner, seconds):
     """Requests reach nobody, and watches end; the lease cannot be renewed either."""
     api_fault(runner, seconds, lose="request", count=-1)
     runner.proxy.cut()

@@ -23,7 +23,7 @@ def rollout_aborted(runner, later):
 
 
 @perturbation("group left out of a rollout", when=has_rollout, needs="eks", later=LATER)
-def group_left_out_of_a_rollout(runner, group, later):
+def group_excluded_from_a_rollout(runner, group, later):
     """It keeps its revision, and no wave waits for it."""
     name = order(runner, without=[f"camp/{group}"])
     runner.undo(lambda: order(runner, name, without=[]), after=later)
@@ -36,7 +36,7 @@ def wave_skipped(runner):
 
 
 @perturbation("progress of a rollout wiped", when=has_rollout, allows=("waves",))
-def progress_of_a_rollout_wiped(runner):
+def progress_of_a_rollout_deleted(runner):
     """As by a restore from a backup: the rollout of the newest revision begins again."""
     if found := runner.newest_revision():
         path = runner.revision_path(found["metadata"]["name"]) + "/status"
@@ -51,7 +51,7 @@ def revision_deleted(runner, which):
 
 
 @perturbation("key rollout lost", when=has_rollout, allows=("waves", "rollout_budget"), later=LATER)
-def key_rollout_lost(runner, later):
+def key_rollout_removed(runner, later):
     """As by a patch that is lost: what is under way goes on in its waves. A user puts it back."""
     User(runner, None).patch(CONFIG, {"data": {"rollout": None}})
     runner.undo(lambda: runner.configure(runner.config), after=later)

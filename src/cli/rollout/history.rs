@@ -197,7 +197,10 @@ mod tests {
         let revisions = [&first, &second];
         let text = list(&revisions, &active_revision(&revisions, Some(&data("ami-2"))));
         let lines: Vec<_> = text.lines().collect();
-        assert_eq!(lines[1], "r2*       Rolling  3/41    2026-08-21T08:02:11Z  argocd-controller  2026-08-20  image: \"ami-1\" -> \"ami-2\"");
+        assert_eq!(
+            lines[1],
+            "r2*       Rolling  3/41    2026-08-21T08:02:11Z  argocd-controller  2026-08-20  image: \"ami-1\" -> \"ami-2\""
+        );
         assert!(lines[2].starts_with("r1  ") && lines[2].ends_with('-'), "{text}");
         assert_eq!(lines.last(), Some(&"* is in force"));
         let broken = [("defaults".to_owned(), "{".to_owned())].into();
