@@ -336,7 +336,7 @@ pub struct SpotRecommendation {
     #[serde(deserialize_with = "lenient")]
     pub given: String,
     /// Namespace of its event. If the policy no longer allows recommendations from there, the price in the spec applies
-    /// again. Absent in records of earlier releases, which stay in force.
+    /// again. Absent in records of earlier releases, which stay valid.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
     /// Value of spotPrice in the spec at that time. A different value in the spec takes precedence over the

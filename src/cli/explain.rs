@@ -24,7 +24,7 @@ use crate::{
 
 /// Print the source of each field of a merged group, and the tenant's values that were not used
 ///
-/// The argument NAMESPACE/NAME explains a group of the cluster, with the boundaries that are in force and your Kubernetes
+/// The argument NAMESPACE/NAME explains a group of the cluster, with the active boundaries and your Kubernetes
 /// permissions; files need no cluster. Text for people; `-o json` or `-o yaml` for programs. Exit codes and diagnostics are
 /// those of `render`; 1 also where a permission is missing. User data is never printed.
 #[derive(clap::Args, Clone, Debug, Default)]

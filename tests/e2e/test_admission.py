@@ -87,7 +87,7 @@ def test_tenants_are_warned_of_exactly_the_fields_that_are_not_used(cloud, tmp_p
     install(cloud, text)
     team = namespace(cloud, "adm")
     image = FIELDS["spec.eks.configuration.image"]
-    support.eventually(lambda: "is decided by" in send(cloud, "POST", team, f"g{time.time_ns()}", image)[1], harness.WAIT, "the policy in force")
+    support.eventually(lambda: "is decided by" in send(cloud, "POST", team, f"g{time.time_ns()}", image)[1], harness.WAIT, "the active policy")
     for path, body in FIELDS.items():
         code, warning = send(cloud, "POST", team, f"g{time.time_ns()}", body)
         assert code == 201 and f"{path} is decided by your cluster admin; your value is not used" in warning, (path, code, warning)
@@ -118,7 +118,7 @@ def test_denied_fields_are_rejected_and_old_groups_can_be_edited(cloud, tmp_path
     assert code == 0, err
     install(cloud, text)
     image = FIELDS["spec.eks.configuration.image"]
-    support.eventually(lambda: send(cloud, "POST", team, f"g{time.time_ns()}", image)[0] == 422, harness.WAIT, "the policy in force")
+    support.eventually(lambda: send(cloud, "POST", team, f"g{time.time_ns()}", image)[0] == 422, harness.WAIT, "the active policy")
     code, message = send(cloud, "POST", team, "new", image)
     assert code == 422 and "spec.eks.configuration.image is decided by your cluster admin; remove it" in message, message
     assert send(cloud, "POST", team, "windows", FIELDS["metadata.annotations.instancemgr.keikoproj.io/os-family"])[0] == 422

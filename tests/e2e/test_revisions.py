@@ -63,7 +63,7 @@ def test_each_content_of_the_config_map_is_stored_and_can_be_read(cloud, start_c
     wait_for(cloud, {"r1"})
     set_image(cloud, "ami-00000002")
     wait_for(cloud, {"r1", "r2"})
-    # A content that is not valid is never in force; neither is a change of the annotations alone a new content.
+    # A content that is not valid is never active; neither is a change of the annotations alone a new content.
     cloud.edit_config_map(lambda data: data.update(policy="{"))
     controller.stop()
     start_controller(cloud)

@@ -101,7 +101,7 @@ pub enum Command {
     Render(super::render::RenderArgs),
     /// Print where each value of a group's spec comes from: the tenant, or a default or boundary of the ConfigMap.
     ///
-    /// NAMESPACE/NAME is a group of the cluster, explained with the boundaries in force and your Kubernetes permissions. Files
+    /// NAMESPACE/NAME is a group of the cluster, explained with the active boundaries and your Kubernetes permissions. Files
     /// need no cluster. Values of the tenant that were not used are listed. User data is never printed. Exit status: 0 when
     /// all groups are valid, 1 otherwise, or when a permission is missing.
     #[command(after_help = "Examples:\n  instance-manager explain team-a/web\n  \

@@ -80,7 +80,7 @@ pub(super) async fn read(place: Place<'_>, group: &GroupRef) -> anyhow::Result<L
         let data = match &active.source {
             BoundariesSource::Live => live,
             BoundariesSource::LastKnownGood(why) => {
-                notes.push(format!("{why}; the last known good revision is in force"));
+                notes.push(format!("{why}; the last known good revision is active"));
                 last
             }
             BoundariesSource::Unavailable(why) | BoundariesSource::RevisionMissing(why) => {

@@ -15,7 +15,7 @@ use crate::util::duration;
 pub(crate) fn render(report: &PlanReport, file: Option<&str>) -> String {
     let mut out = String::new();
     if let Some(why) = &report.last_known_good {
-        out += &format!("boundaries: {why}; the last known good revision is in force\n\n");
+        out += &format!("boundaries: {why}; the last known good revision is active\n\n");
     }
     for note in &report.notes {
         out += &format!("note: {note}\n\n");

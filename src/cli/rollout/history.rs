@@ -106,8 +106,8 @@ fn list(revisions: &[&BoundariesRevision], active_revision: &ActiveRevision) -> 
     });
     let mut text = table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "");
     match &active_revision.why {
-        Some(why) => text += &format!("\n* is in force: {}\n", escape_control(why)),
-        None => text += "\n* is in force\n",
+        Some(why) => text += &format!("\n* is active: {}\n", escape_control(why)),
+        None => text += "\n* is active\n",
     }
     text
 }
@@ -159,7 +159,7 @@ fn documents(revisions: &[&BoundariesRevision], active_revision: &ActiveRevision
             "hash": spec.hash,
             "since": since(revision),
             "phase": revision.status.as_ref().and_then(|status| status.phase),
-            "inForce": active_revision.number == Some(spec.number),
+            "active": active_revision.number == Some(spec.number),
             "from": spec.from,
         })
     };
@@ -202,7 +202,7 @@ mod tests {
             "r2*       Rolling  3/41    2026-08-21T08:02:11Z  argocd-controller  2026-08-20  image: \"ami-1\" -> \"ami-2\""
         );
         assert!(lines[2].starts_with("r1  ") && lines[2].ends_with('-'), "{text}");
-        assert_eq!(lines.last(), Some(&"* is in force"));
+        assert_eq!(lines.last(), Some(&"* is active"));
         let broken = [("defaults".to_owned(), "{".to_owned())].into();
         for (live, why) in [
             (None, "is missing"),
@@ -211,7 +211,7 @@ mod tests {
         ] {
             let text = list(&revisions, &active_revision(&revisions, live));
             assert!(
-                text.lines().last().is_some_and(|line| line.starts_with("* is in force: ") && line.contains(why)),
+                text.lines().last().is_some_and(|line| line.starts_with("* is active: ") && line.contains(why)),
                 "{text}"
             );
         }
@@ -224,7 +224,7 @@ mod tests {
             ("Rolling", 1, "r2 reaches the groups in waves"),
             ("Halted", 1, "r2 reaches the groups in waves"),
             ("Aborted", 1, "r2 was aborted; the ConfigMap still holds it: revert it"),
-            ("Complete", 2, "* is in force"),
+            ("Complete", 2, "* is active"),
         ] {
             let (first, mut second) = (revision(1, "ami-1", ""), revision(2, "ami-2", ""));
             second.status = serde_json::from_value(json!({"phase": phase, "stable": "r1"})).ok();

@@ -115,7 +115,7 @@ pub(super) fn boundaries_unavailable_update(outcome: &Outcome) -> Option<Conditi
 
 pub(super) fn boundaries_condition(boundaries: &BoundariesSummary) -> Condition {
     if let Some(why) = &boundaries.last_known_good {
-        let message = format!("the last known good boundaries are in force: {why}");
+        let message = format!("the last known good boundaries are active: {why}");
         return Condition::new(condition::BOUNDARIES_APPLIED, false, "UsingLastKnownGood", message);
     }
     let listed: Vec<_> = boundaries.overridden.iter().map(ToString::to_string).collect();

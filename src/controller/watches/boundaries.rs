@@ -329,7 +329,7 @@ fn boundaries_events(active: &ActiveBoundaries, errors: Option<&ConfigErrors>) -
     match (&active.source, errors) {
         (BoundariesSource::LastKnownGood(why) | BoundariesSource::Unavailable(why), errors) => {
             let effect = match &active.source {
-                BoundariesSource::LastKnownGood(_) => format!("revision {} stays in force", active.revision),
+                BoundariesSource::LastKnownGood(_) => format!("revision {} stays active", active.revision),
                 _ => "no AWS changes will be made until the ConfigMap is fixed".to_owned(),
             };
             let Some(errors) = errors else {
@@ -347,7 +347,7 @@ fn boundaries_events(active: &ActiveBoundaries, errors: Option<&ConfigErrors>) -
             }));
         }
         (BoundariesSource::Live, _) => events
-            .push(Event::normal(EventReason::BoundariesApplied, format!("revision {} is in force", active.revision))),
+            .push(Event::normal(EventReason::BoundariesApplied, format!("revision {} is active", active.revision))),
         (BoundariesSource::NotConfigured | BoundariesSource::Unknown | BoundariesSource::RevisionMissing(_), _) => {}
     }
     events

@@ -95,7 +95,7 @@ async fn report_ignored_event(key: &str, why: &str, trigger: &Trigger) {
         return;
     };
     let message = format!(
-        "ignored an event {} for the group's scaling group: {why}; the previous recommendation stays in force",
+        "ignored an event {} for the group's scaling group: {why}; the previous recommendation stays active",
         RECOMMENDATION
     );
     let event = PlanEvent::warning(EventReason::SpotRecommendationIgnored, message);

@@ -140,7 +140,7 @@ impl Metrics {
             )?,
             boundaries_revision: build.gauges(
                 "instance_manager_boundaries_revision_info",
-                "The revision of the boundaries in force, always 1.",
+                "The revision of the active boundaries, always 1.",
                 &["revision"],
             )?,
             rollout_phase: build.gauges(
@@ -170,10 +170,10 @@ impl Metrics {
             )?,
             boundaries_valid: build.gauge(
                 "instance_manager_boundaries_valid",
-                "1 when the ConfigMap is valid; 0 when the last known good revision is in force.",
+                "1 when the ConfigMap is valid; 0 when the last known good revision is active.",
             )?,
             boundaries_warnings: build
-                .gauge("instance_manager_boundaries_warnings", "Warnings about the ConfigMap in force.")?,
+                .gauge("instance_manager_boundaries_warnings", "Warnings about the active ConfigMap.")?,
             roles: build.gauge("instance_manager_roles", "Roles that groups use.")?,
             roles_without_access_entry: build.gauge(
                 "instance_manager_roles_without_access_entry",
