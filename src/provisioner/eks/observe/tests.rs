@@ -272,6 +272,51 @@ async fn own_role_stays_while_it_is_not_known_which_nodes_are_outdated() {
     }
 }
 
+/// A person detached an instance from the scaling group to look into a problem, or launched one with the group's profile. It
+/// would lose its permissions with the role.
+#[tokio::test]
+async fn own_role_stays_while_an_instance_outside_of_the_group_runs_with_it() {
+    let (stub, mut resolved) = (Arc::new(FakeAws::default()), resolved());
+    let (name, tags) = (resolved.names.role.clone(), resolved.iam_tags());
+    let arn = resolved.role_arn.clone();
+    let role = Role { id: "AROA-1".into(), name: name.clone(), arn, tags: tags.clone(), ..Role::default() };
+    let profile = InstanceProfile {
+        id: "AIPA-1".into(),
+        name: name.clone(),
+        arn: resolved.template_data.profile_arn.clone(),
+        created: None,
+        role: Some(role.clone()),
+        tags,
+    };
+    (resolved.own_role, resolved.role_arn) = (false, "arn:aws:iam::1:role/given".into());
+    let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
+    let group = ScalingGroup { template: Some(pin), desired: 0, ..scaling_group(&resolved.names.scaling_group) };
+    let template = own_template(&resolved);
+    stub.update(|d| {
+        d.groups.insert(group.name.clone(), group);
+        d.templates.insert(template.name.clone(), template);
+        d.roles.insert(name.clone(), role);
+        d.instances = vec![("i-detached".into(), profile.arn.clone())];
+        d.profiles.insert(name, profile);
+    });
+    let own = &resolved.derived_role_arn;
+    let status = json!({
+        "managed": {"authEntries": [own, resolved.role_arn], "policies": ["arn:aws:iam::aws:policy/one"]},
+        "template": {"id": "lt-1", "version": "1", "hash": resolved.fingerprint.hash},
+    });
+    let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+    let entry = AuthEntry::for_nodes(own, false);
+    let map_roles = aws_auth::add_entries(None, std::slice::from_ref(&entry)).unwrap().unwrap();
+    let found = async |map_roles: &str| observe_group(&stub, &resolved, map_roles, &status).await.expect("a state");
+    let previous = found(&map_roles).await.previous_roles;
+    assert_eq!((previous.recorded_auth_entries, previous.unused_auth_entries), (vec![own.clone()], vec![]));
+    assert!(found("").await.unused_role.is_none(), "the instance uses it");
+    stub.update(|d| d.instances.clear());
+    assert_eq!(found(&map_roles).await.previous_roles.unused_auth_entries, [entry]);
+    let unused = found("").await.unused_role.expect("nothing uses it any more");
+    assert!(unused.role.is_some() && unused.profile.is_some());
+}
+
 /// A person breaks aws-auth and a group is deleted meanwhile. Its entry would stay forever, and admit any role of that name.
 #[tokio::test]
 async fn deletion_waits_until_the_entries_of_its_roles_can_be_looked_for() {
