@@ -22,9 +22,13 @@ impl DrainClocks {
     }
 
     /// The UIDs of the pods that the process found on the node when it first saw the drain that began at `since`. The first
-    /// call records `present`.
+    /// call records `present`, and forgets an earlier drain: another process may have ended it, or another instance may have
+    /// got the name of the node.
     pub(crate) fn first_pods(&mut self, since: Timestamp, present: impl Iterator<Item = String>) -> &BTreeSet<String> {
         let known = self.first_pods.take().filter(|(began, _)| *began == since);
+        if known.is_none() {
+            *self = Self::default();
+        }
         &self.first_pods.insert(known.unwrap_or_else(|| (since, present.collect()))).1
     }
 
@@ -38,5 +42,25 @@ impl DrainClocks {
     /// Records that an eviction succeeded.
     pub(crate) fn reset_blocked_evictions(&mut self) {
         self.evictions_blocked = None;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The volumes of the node would not be waited for.
+    #[test]
+    fn new_drain_does_not_count_the_waits_of_an_earlier_one() {
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        let mut clocks = DrainClocks::default();
+        clocks.first_pods(at(10), std::iter::empty());
+        clocks.track(true, at(20));
+        clocks.record_blocked_eviction(at(20));
+        clocks.first_pods(at(10), std::iter::empty());
+        assert_eq!((clocks.empty_since, clocks.evictions_blocked), (Some(at(20)), Some((at(20), 1))), "the same drain");
+        clocks.first_pods(at(1000), std::iter::empty());
+        clocks.track(true, at(1001));
+        assert_eq!((clocks.empty_since, clocks.evictions_blocked), (Some(at(1001)), None));
     }
 }

@@ -11,8 +11,7 @@ use crate::rotation::rolling_update::types::{RollingUpdateInput, RotationState};
 /// Uncordons nodes that are no longer candidates, and removes their unused surge records.
 pub(super) fn revert(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> Vec<NodeStep> {
     let candidate_ids: BTreeSet<_> = candidates.iter().map(|m| m.instance.id.as_str()).collect();
-    let terminating = |m: &NodeInstance| m.instance.state == InstanceState::Terminating;
-    let kept = || input.members.iter().filter(|m| !candidate_ids.contains(m.instance.id.as_str()) && !terminating(m));
+    let kept = || input.members.iter().filter(|m| !candidate_ids.contains(m.instance.id.as_str()) && stays(input, m));
     let mut steps = uncordon_steps(kept(), input.group_uid, UncordonReason::NoLongerReplaced);
     steps.extend(surge::clear_unused_records(input, kept()));
     steps
@@ -48,9 +47,12 @@ pub(super) fn uncordon_all(input: &RollingUpdateInput, state: &RotationState) ->
             return Vec::new();
         }
     };
-    uncordon_steps(
-        input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating),
-        input.group_uid,
-        reason,
-    )
+    uncordon_steps(input.members.iter().filter(|m| stays(input, m)), input.group_uid, reason)
+}
+
+/// Whether the member does not terminate. AWS may not show yet that it does.
+fn stays(input: &RollingUpdateInput, member: &NodeInstance) -> bool {
+    let interval = input.drain_policy.decrement_interval;
+    member.instance.state != InstanceState::Terminating
+        && !member.is_termination_sent(input.group_uid, interval, input.now)
 }

@@ -79,3 +79,21 @@ fn termination_that_aws_does_not_show_yet_is_not_repeated() {
     assert_eq!(steps_after(120, true, InstanceState::InService).0, ["terminate a"], "the call had no effect");
     assert_eq!(steps_after(3, false, InstanceState::InService).0, ["terminate a"], "it lowers nothing");
 }
+
+/// A tenant raises `maxSize` again, or sets a lock, right after the termination was sent. Pods that are scheduled to the node
+/// would end with its instance, without a drain.
+#[test]
+fn node_whose_termination_is_sent_is_not_uncordoned() {
+    let steps_after = |seconds: i64, lock| {
+        let sent = node_instance("a").cordoned().node(|n| {
+            n.disruption.as_mut().expect("a record").terminated_at = Some(ago(seconds));
+        });
+        let members = [sent, node_instance("b").outdated()];
+        let drains = Drains::new();
+        step_summaries(&decide(&RollingUpdateInput { lock, ..input(&members, &drains, 1) }))
+    };
+    for lock in [None, Some("the InstanceGroup")] {
+        assert!(!steps_after(119, lock).contains(&"uncordon node-a".to_owned()), "AWS may not show it yet");
+        assert!(steps_after(120, lock).contains(&"uncordon node-a".to_owned()), "the call had no effect");
+    }
+}

@@ -100,6 +100,30 @@ fn broken_field_stops_only_what_needs_it() {
     }
 }
 
+/// An admin's broken default, or a process that someone suspended, keeps replacements from being launched. A tenant who lowers
+/// `maxSize` wants none, and would pay for the nodes until others have repaired that.
+#[test]
+fn group_that_cannot_launch_nodes_shrinks() {
+    let steps = |change: &str, suspended: &[&str]| {
+        let smaller = scenario(&[BEFORE, "eks: {minSize: 1, maxSize: 1}", change], &references(), JoinAuth::Auto);
+        let smaller = smaller.with_scaling_group(|group| {
+            (group.min, group.max) = (1, 2);
+            group.suspended_processes.extend(suspended.iter().map(|process| (*process).to_owned()));
+        });
+        step_names(&smaller.plan())
+    };
+    let image = "eks: {configuration: {image: ami-x}}";
+    let shrinks: [(&str, &[&str]); 4] = [("{}", &[]), (image, &[]), ("{}", &["Launch"]), (image, &["Launch"])];
+    for (change, suspended) in shrinks {
+        assert_eq!(steps(change, suspended), ["CordonNode"].into(), "{change} {suspended:?}");
+    }
+    let strategy = "strategy: {type: rollingUpdate, rollingUpdate: {drainTimeout: soon}}";
+    let stays: [(&str, &[&str]); 2] = [("{}", &["Terminate"]), (strategy, &[])];
+    for (change, suspended) in stays {
+        assert_eq!(steps(change, suspended), BTreeSet::new(), "{change} {suspended:?}");
+    }
+}
+
 /// The plan of a group that only keeps what it has, because of a field.
 fn assert_blocked(plan: &Plan, path: &str) {
     assert!(plan.steps.is_empty(), "{path}: {:#?}", plan.steps);

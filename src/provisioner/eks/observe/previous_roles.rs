@@ -7,6 +7,7 @@ use crate::auth::access_entries::JoinMethod;
 use crate::auth::aws_auth::{AuthEntry, AuthEntryState};
 use crate::aws::NewAccessEntry;
 use crate::index::shared_entries::{EntryDisposition, entry_disposition};
+use crate::provisioner::eks::observe::unused_role::runs_instances;
 use crate::provisioner::eks::observed::{ObservedState, PreviousRoles, version_number};
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::role::previous_roles::all_nodes_use_role;
@@ -53,6 +54,7 @@ pub(crate) async fn observe(
         match entry_disposition(needed(&arn, &others), &others, &key) {
             EntryDisposition::RemovedByPeer => continue,
             EntryDisposition::Keep => {}
+            EntryDisposition::Remove if own_role_runs_instances(o, resolved, &arn).await? => {}
             EntryDisposition::Remove => {
                 if let Some(user) = other_user(o, resolved, state, &arn).await? {
                     found.keep(arn, user);
@@ -75,6 +77,7 @@ pub(crate) async fn observe(
         match entry_disposition(needed(&arn, &others), &others, &key) {
             EntryDisposition::RemovedByPeer => continue,
             EntryDisposition::Keep => {}
+            EntryDisposition::Remove if own_role_runs_instances(o, resolved, &arn).await? => {}
             EntryDisposition::Remove => {
                 let (cluster, is_own) = (&resolved.desired.cluster, arn == resolved.derived_role_arn);
                 let entry = join::remaining_access_entry(o, &key, cluster, &arn, status, is_own).await?;
@@ -124,7 +127,18 @@ async fn runs_with(o: &Observer<'_>, state: &ObservedState, role_arn: &str) -> O
     Ok(false)
 }
 
-/// Who else uses a role that the spec named before; no one else uses one that the controller created.
+/// Whether it is the role that the controller created, and instances still run with it. It is then deleted later, with its
+/// entries.
+async fn own_role_runs_instances(o: &Observer<'_>, resolved: &ResolvedGroup, arn: &str) -> ObserveResult<bool> {
+    if arn != resolved.derived_role_arn {
+        return Ok(false);
+    }
+    let profile = o.inventory.profile(&resolved.names.role, o.shared_max_cache_age).await;
+    runs_instances(o, profile.map_err(ObserveError::Aws)?.as_ref()).await
+}
+
+/// Who else uses a role that the spec named before. For the one that the controller created, see
+/// [`own_role_runs_instances`].
 async fn other_user(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,

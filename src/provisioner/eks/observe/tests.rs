@@ -5,15 +5,17 @@ use std::sync::Arc;
 use serde_json::{Value, json};
 
 use crate::api::names::{FINALIZER, condition};
+use crate::api::spec_error::SpecError;
 use crate::api::{Condition, GroupId, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, decode_spec, group_id};
 use crate::auth::access_entries::JoinMethod;
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::samples::{cluster, instance, network_object, scaling_activity, scaling_group};
 use crate::aws::{
-    AccessEntry, AwsErrorKind, Cluster, InstanceProfile, LaunchTemplate, Role, ScalingGroup, TemplatePin,
+    AccessEntry, AwsErrorKind, Cluster, Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, TemplatePin,
     TemplateVersion,
 };
+use crate::provisioner::eks::launch_template::fingerprint::Fingerprint;
 use crate::provisioner::eks::names::GroupNames;
 use crate::provisioner::eks::observe::remaining_resources::remaining_resources;
 use crate::provisioner::eks::observe::unrecorded;
@@ -25,6 +27,7 @@ use crate::provisioner::join;
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::fake::FakeCluster;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
+use crate::provisioner::rejected_fields::Part;
 
 /// The group `team/web` in the cluster `demo`, with a role that the controller creates.
 pub(super) fn resolved() -> ResolvedGroup {
@@ -214,6 +217,104 @@ async fn role_that_is_no_longer_used_is_read_in_the_pass_that_forgets_its_entry(
     assert!(observed.unused_role.is_none(), "its entry is removed first");
     let observed = observe_group(&stub, &resolved, "- rolearn: {", &adopted_status).await.expect("a state");
     assert!(observed.unused_role.is_none(), "it may have an entry as long as aws-auth cannot be parsed");
+}
+
+/// A group changes from its own role to a given one, and a tenant makes a mistake in the mixed instances policy before all nodes
+/// are replaced. What nodes should be like is not known then. The nodes that still run with the own role would lose the
+/// cluster, and their permissions.
+#[tokio::test]
+async fn own_role_stays_while_it_is_not_known_which_nodes_are_outdated() {
+    let (stub, mut resolved) = (Arc::new(FakeAws::default()), resolved());
+    let own = resolved.role_arn.clone();
+    (resolved.own_role, resolved.role_arn) = (false, "arn:aws:iam::1:role/given".into());
+    let pin = |version: &str| TemplatePin { id: "lt-1".into(), version: version.into() };
+    let (mut old, new) = (instance("i-old"), instance("i-new"));
+    old.template = Some(pin("1"));
+    let new = Instance { template: Some(pin("2")), ..new };
+    let group = ScalingGroup {
+        template: Some(pin("2")),
+        instances: vec![old, new],
+        ..scaling_group(&resolved.names.scaling_group)
+    };
+    let template = LaunchTemplate { latest_version: 2, ..own_template(&resolved) };
+    let version = |number, hash: &str| TemplateVersion {
+        template_id: "lt-1".into(),
+        number,
+        description: Some(Fingerprint { hash: hash.into(), parts: Default::default() }.to_description()),
+        data: resolved.template_data.clone(),
+    };
+    let name = resolved.names.role.clone();
+    let tags = resolved.iam_tags();
+    let role = Role { id: "AROA-1".into(), name: name.clone(), arn: own.clone(), tags, ..Role::default() };
+    stub.update(|d| {
+        d.versions = vec![version(1, "before"), version(2, &resolved.fingerprint.hash)];
+        d.groups.insert(group.name.clone(), group);
+        d.templates.insert(template.name.clone(), template);
+        d.roles.insert(name, role);
+    });
+    let status = json!({
+        "managed": {"authEntries": [own, resolved.role_arn], "policies": ["arn:aws:iam::aws:policy/one"]},
+        "template": {"id": "lt-1", "version": "2", "hash": resolved.fingerprint.hash},
+    });
+    let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+    let map_roles = aws_auth::add_entries(None, &[AuthEntry::for_nodes(&own, false)]).unwrap().unwrap();
+    let mistake =
+        SpecError::invalid("spec.eks.configuration.mixedInstancesPolicy.spotRatio", "many", "is no number", "");
+    for is_broken in [false, true] {
+        if is_broken {
+            resolved.broken.push(&[Part::Launch], mistake.clone());
+        }
+        let observed = observe_group(&stub, &resolved, &map_roles, &status).await.expect("a state").previous_roles;
+        assert_eq!(observed.recorded_auth_entries, [own.as_str()], "broken: {is_broken}");
+        assert!(observed.unused_auth_entries.is_empty(), "broken: {is_broken}");
+        let observed = observe_group(&stub, &resolved, "", &status).await.expect("a state");
+        assert!(observed.unused_role.is_none(), "broken: {is_broken}");
+    }
+}
+
+/// A person detached an instance from the scaling group to look into a problem, or launched one with the group's profile. It
+/// would lose its permissions with the role.
+#[tokio::test]
+async fn own_role_stays_while_an_instance_outside_of_the_group_runs_with_it() {
+    let (stub, mut resolved) = (Arc::new(FakeAws::default()), resolved());
+    let (name, tags) = (resolved.names.role.clone(), resolved.iam_tags());
+    let arn = resolved.role_arn.clone();
+    let role = Role { id: "AROA-1".into(), name: name.clone(), arn, tags: tags.clone(), ..Role::default() };
+    let profile = InstanceProfile {
+        id: "AIPA-1".into(),
+        name: name.clone(),
+        arn: resolved.template_data.profile_arn.clone(),
+        created: None,
+        role: Some(role.clone()),
+        tags,
+    };
+    (resolved.own_role, resolved.role_arn) = (false, "arn:aws:iam::1:role/given".into());
+    let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
+    let group = ScalingGroup { template: Some(pin), desired: 0, ..scaling_group(&resolved.names.scaling_group) };
+    let template = own_template(&resolved);
+    stub.update(|d| {
+        d.groups.insert(group.name.clone(), group);
+        d.templates.insert(template.name.clone(), template);
+        d.roles.insert(name.clone(), role);
+        d.instances = vec![("i-detached".into(), profile.arn.clone())];
+        d.profiles.insert(name, profile);
+    });
+    let own = &resolved.derived_role_arn;
+    let status = json!({
+        "managed": {"authEntries": [own, resolved.role_arn], "policies": ["arn:aws:iam::aws:policy/one"]},
+        "template": {"id": "lt-1", "version": "1", "hash": resolved.fingerprint.hash},
+    });
+    let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+    let entry = AuthEntry::for_nodes(own, false);
+    let map_roles = aws_auth::add_entries(None, std::slice::from_ref(&entry)).unwrap().unwrap();
+    let found = async |map_roles: &str| observe_group(&stub, &resolved, map_roles, &status).await.expect("a state");
+    let previous = found(&map_roles).await.previous_roles;
+    assert_eq!((previous.recorded_auth_entries, previous.unused_auth_entries), (vec![own.clone()], vec![]));
+    assert!(found("").await.unused_role.is_none(), "the instance uses it");
+    stub.update(|d| d.instances.clear());
+    assert_eq!(found(&map_roles).await.previous_roles.unused_auth_entries, [entry]);
+    let unused = found("").await.unused_role.expect("nothing uses it any more");
+    assert!(unused.role.is_some() && unused.profile.is_some());
 }
 
 /// A user breaks aws-auth while a group is deleted. The group's entry would stay forever, and admit any role of that

@@ -1,7 +1,7 @@
 //! Reads the role that the controller created for a group whose spec names another role now.
 
 use crate::api::InstanceGroupStatus;
-use crate::aws::Role;
+use crate::aws::{InstanceProfile, Role};
 use crate::ownership::{has_ownership_tags, is_owned};
 use crate::provisioner::eks::delete::is_standard_policy;
 use crate::provisioner::eks::observed::{ObservedState, UnusedRole};
@@ -44,6 +44,9 @@ pub(crate) async fn observe(
     let ownership = &resolved.ownership_tags;
     let profile = iam.get_profile(name).await.map_err(aws)?;
     let profile = profile.filter(|p| is_owned(&p.id, &p.tags, adopted.profile.as_ref(), ownership));
+    if runs_instances(o, profile.as_ref()).await? {
+        return Ok(None);
+    }
     let ours = |role: &Role| is_owned(&role.id, &role.tags, adopted.role.as_ref(), ownership);
     let role = iam.get_role(name).await.map_err(aws)?.filter(ours);
     let (mut attached_policies, mut inline_policies) = (Vec::new(), Vec::new());
@@ -59,6 +62,14 @@ pub(crate) async fn observe(
         o.process_state.set_unused_role_kept(&key);
     }
     Ok(Some(unused))
+}
+
+/// Whether instances run with the profile of the group's own role. The scaling group does not show one that a person detached
+/// from it or launched beside it; a deletion of the group leaves the role to such an instance as well.
+pub(super) async fn runs_instances(o: &Observer<'_>, profile: Option<&InstanceProfile>) -> ObserveResult<bool> {
+    let Some(profile) = profile else { return Ok(false) };
+    let running = o.inventory.aws().ec2.instances_with_profiles(std::slice::from_ref(&profile.arn)).await;
+    Ok(!running.map_err(ObserveError::Aws)?.is_empty())
 }
 
 /// The policies that the controller attaches, on the group's own role. Its tags prove whose it is.

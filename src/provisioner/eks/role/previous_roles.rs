@@ -13,16 +13,20 @@ use crate::provisioner::eks::observed::ObservedState;
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::rotation::outdated::{PinState, members, pin_state};
 use crate::provisioner::eks::warm_pool;
+use crate::provisioner::rejected_fields::Part;
 use crate::provisioner::role_users::KeptEntry;
 
-/// Whether all instances, and the version that the group launches, use the desired role.
+/// Whether all instances, and the version that the group launches, use the desired role. While a field of the launch cannot be
+/// used, no instance counts as outdated, and those from before a change of the role may still run with the role before.
 pub(crate) fn all_nodes_use_role(
     resolved: &ResolvedGroup,
     state: &ObservedState,
     status: &InstanceGroupStatus,
     now: Timestamp,
 ) -> bool {
-    let Some(group) = &state.scaling_group else { return false };
+    let Some(group) = state.scaling_group.as_ref().filter(|_| !resolved.broken.contains(Part::Launch)) else {
+        return false;
+    };
     let Some(pin) = &group.template else { return false };
     let warmed = status.template.as_ref().and_then(|t| t.warm_pool.clone());
     let pool = group.warm_pool.is_none() || warm_pool::current_version_key(resolved, group, status, now) == warmed;

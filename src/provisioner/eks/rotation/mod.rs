@@ -88,7 +88,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         lock: input.lock,
         rollout_block: input.rollout_block,
         allowance: input.allowance,
-        precondition: precondition(input, group),
+        precondition: precondition(input, group, surplus == 0),
         failed_replacements: replacements.halt(input.status, input.timing.launch_retry),
         failed_launch: failed_launch(input),
         was_halted: was_halted(input),
@@ -162,7 +162,7 @@ fn submission_blocker(input: &PlanInput, group: &ScalingGroup, outdated: usize) 
             "too many nodes of the cluster are not ready; no upgrade is submitted until more of them are ready";
         input.observed.cluster_health.is_unhealthy().then(|| blocked(Reason::ClusterUnhealthy, message.into()))
     };
-    let unmet = || precondition(input, group).map(|(reason, message)| blocked(reason, message));
+    let unmet = || precondition(input, group, true).map(|(reason, message)| blocked(reason, message));
     input.lock.or(input.rollout_block).map(locked).or_else(unmet).or_else(unhealthy)
 }
 
@@ -176,12 +176,17 @@ fn replacement_problem(input: &PlanInput) -> Option<(Reason, String)> {
     input.resolved.broken.problem_of(&[Part::Launch, Part::Rotation])
 }
 
-fn precondition(input: &PlanInput, group: &ScalingGroup) -> Option<(Reason, String)> {
-    if let Some(problem) = replacement_problem(input).or_else(|| input.persistent_failure.rotation_blocker()) {
+/// Why no node may be taken. `replaces`: Auto Scaling has to launch another node for it, which surplus nodes do not need.
+fn precondition(input: &PlanInput, group: &ScalingGroup, replaces: bool) -> Option<(Reason, String)> {
+    let problem = match replaces {
+        true => replacement_problem(input),
+        false => input.resolved.broken.problem_of(&[Part::Rotation]),
+    };
+    if let Some(problem) = problem.or_else(|| input.persistent_failure.rotation_blocker()) {
         return Some(problem);
     }
-    let stopped: Vec<_> =
-        group.suspended_processes.iter().filter(|p| matches!(p.as_str(), "Launch" | "Terminate")).cloned().collect();
+    let is_needed = |process: &&String| *process == "Terminate" || (replaces && *process == "Launch");
+    let stopped: Vec<_> = group.suspended_processes.iter().filter(is_needed).cloned().collect();
     if !stopped.is_empty() {
         let message = format!(
             "{} is suspended on the scaling group, so a terminated node would not be replaced; {}",
