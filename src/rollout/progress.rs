@@ -104,10 +104,9 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
 fn after_orders(input: &ProgressInput, status: &mut BoundariesRevisionStatus) -> RolloutPhase {
     let (view, phase) = (input.view, input.view.phase());
     let retried = view.orders.retries > status.retries.unwrap_or_default();
-    let can_return = view.stable.is_some() && !view.is_return();
     match phase {
         RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted | RolloutPhase::Complete
-            if view.orders.aborted && can_return =>
+            if view.orders.aborted && view.can_return() =>
         {
             RolloutPhase::Returning
         }

@@ -211,7 +211,6 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
         now,
     });
     images::add_first_resolved(ctx, &view, &mut progress.status.images);
-    images::store_new_images(ctx, &view, &stored, &mut polled.moved_images).await?;
     polled.ready = progress.ready;
     polled.record_soaks(&view.status, &progress.status, now);
     let changed = is_transition(&view.status, &progress.status);
@@ -229,7 +228,8 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     let new: Vec<String> = switching_groups.into_iter().filter(|key| polled.enqueued.insert(key.clone())).collect();
     trigger.enqueue_keys(new);
     trigger.enqueue_keys(budget::unblocked_groups(ctx, &view));
-    Ok(())
+    // Last, so that the progress is recorded whatever the API server answers.
+    images::store_new_images(ctx, &view, &stored, &mut polled.moved_images).await
 }
 
 impl PollState {
