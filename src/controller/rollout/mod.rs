@@ -166,6 +166,10 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
         }
         return Ok(());
     };
+    if active.source == BoundariesSource::Live && !view.is_newest(&stored) {
+        // A person deleted the newest revision. The rollout of an older one with the same texts says nothing about it.
+        return revisions::store_again(&active, ctx).await;
+    }
     if polled.target != view.target.name {
         // An edit that changes nothing of a group gives it no more time.
         let patience = std::mem::take(&mut polled.patience);
