@@ -91,6 +91,10 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     }
     status.phase = Some(phase);
     set_conditions(input, &mut status, phase);
+    // After the conditions: they say which checks of an open wave failed.
+    if matches!(phase, RolloutPhase::Returning | RolloutPhase::Aborted) {
+        stop_waves(&mut status.waves);
+    }
     status.checks = match phase {
         RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted => {
             statuses(&view.status.checks, input.checks, &rfc3339(input.now))
@@ -133,6 +137,13 @@ fn after_orders(input: &ProgressInput, status: &mut BoundariesRevisionStatus) ->
 fn close_waves(waves: &mut [WaveStatus]) {
     for wave in waves {
         (wave.state, wave.opened, wave.settled, wave.passed) = (Some(WaveState::Waiting), None, None, None);
+    }
+}
+
+/// No group takes the revision any more. What passed did so before the return.
+fn stop_waves(waves: &mut [WaveStatus]) {
+    for wave in waves.iter_mut().filter(|wave| wave.state != Some(WaveState::Passed)) {
+        (wave.state, wave.why) = (Some(WaveState::Waiting), None);
     }
 }
 
