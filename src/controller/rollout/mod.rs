@@ -294,7 +294,7 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
         let key = super::group_key(&stored);
         ctx.stores.decide(group, view, texts, &ctx.planner, now, |facts, choice| {
             let is_blocked = matches!(choice, RevisionDecision::Use { hold: Some(_), .. });
-            let stops = view.orders.paused || view.config_problem.is_some() || view.phase() != RolloutPhase::Rolling;
+            let stops = view.orders.paused || view.config_problem.is_some() || !view.phase().replaces_nodes();
             let waits_for_budget = ctx.stores.rollout.with_budget_usage(|budget_usage| budget_usage.is_waiting(&key));
             let (patience, is_held_up) = (view.policy.patience.unsigned_abs(), is_blocked || waits_for_budget || stops);
             let is_stuck =
