@@ -113,6 +113,15 @@ impl RolloutPhase {
             Self::Complete | Self::Aborted | Self::Superseded => false,
         }
     }
+
+    /// Whether groups replace nodes in this phase. After the end, those do that were deferred or locked, and those that
+    /// return.
+    pub fn replaces_nodes(self) -> bool {
+        match self {
+            Self::Rolling | Self::Returning | Self::Complete | Self::Aborted => true,
+            Self::Assessing | Self::Halted | Self::Superseded => false,
+        }
+    }
 }
 
 /// Number of groups by what the revision means for them.

@@ -231,9 +231,10 @@ impl BudgetUsage {
         self.waiting.remove(key);
     }
 
-    /// Whether a group that begins now would have to wait: groups that have begun go first.
+    /// Whether a group that begins now would have to wait: groups that have begun go first, if they can.
     pub(crate) fn is_used_up(&self, budget: &BudgetPolicy, key: &str) -> bool {
-        let others_wait = self.waiting.keys().chain(&self.waiting_batches).any(|waiting| waiting != key);
+        let batches = self.waiting_batches.iter().filter(|key| self.leaves_batch_later(budget, self.batch(key)));
+        let others_wait = self.with_nodes_left(budget).chain(batches).any(|waiting| waiting != key);
         budget.is_set() && (others_wait || self.nodes(budget).is_some_and(|used| used.nodes >= used.limit))
     }
 
@@ -249,14 +250,17 @@ impl BudgetUsage {
 
     /// The groups that can continue, because the budget leaves what they wait for.
     pub(crate) fn unblocked_groups(&self, budget: &BudgetPolicy) -> Vec<String> {
+        let batches = self.waiting_batches.iter().filter(|key| self.leaves_batch(budget, self.batch(key)));
+        self.with_nodes_left(budget).chain(batches).cloned().collect()
+    }
+
+    /// The groups that wait for single nodes, and for which the budget leaves one. A zone that is down keeps others waiting.
+    fn with_nodes_left(&self, budget: &BudgetPolicy) -> impl Iterator<Item = &String> {
         let allowance = self.allowance(budget);
-        let has_budget = |begins: &BTreeSet<NodeStart>| {
+        let has_budget = move |begins: &BTreeSet<NodeStart>| {
             begins.iter().any(|begin| allowance.clone().is_none_or(|mut allowance| allowance.spend(begin)))
         };
-        let batch = |key: &&String| self.groups.get(*key).and_then(|entry| entry.usage.batch).unwrap_or_default();
-        let nodes = self.waiting.iter().filter(|(_, begins)| has_budget(begins)).map(|(key, _)| key);
-        let batches = self.waiting_batches.iter().filter(|key| self.leaves_batch(budget, batch(key)));
-        nodes.chain(batches).cloned().collect()
+        self.waiting.iter().filter(move |(_, begins)| has_budget(begins)).map(|(key, _)| key)
     }
 
     /// The groups that use most of it, with their number of nodes.
@@ -298,6 +302,22 @@ impl BudgetUsage {
     /// A batch that is larger than the budget goes when nothing else is unavailable.
     fn leaves_batch(&self, budget: &BudgetPolicy, nodes: usize) -> bool {
         self.nodes(budget).is_none_or(|used| used.nodes == 0 || used.nodes + nodes <= used.limit)
+    }
+
+    /// Whether the budget leaves a batch once the nodes are back that groups replace for the rollout. Others need not wait for a
+    /// batch that nodes keep waiting which are broken anyway.
+    fn leaves_batch_later(&self, budget: &BudgetPolicy, nodes: usize) -> bool {
+        let reservations = self.groups.values().flat_map(|entry| &entry.reservations);
+        let unavailable = reservations.filter(|reservation| reservation.begin != Some(NodeStart::Surge));
+        let reserved: usize = unavailable.map(|reservation| reservation.nodes).sum();
+        self.nodes(budget).is_none_or(|used| {
+            let others = used.nodes.saturating_sub(reserved);
+            others == 0 || others + nodes <= used.limit
+        })
+    }
+
+    fn batch(&self, key: &str) -> usize {
+        self.groups.get(key).and_then(|entry| entry.usage.batch).unwrap_or_default()
     }
 
     fn change(&mut self, key: &str, change: impl FnOnce(&mut Entry)) {

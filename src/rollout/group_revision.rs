@@ -98,16 +98,25 @@ pub(crate) fn choose(input: &DecisionInput) -> RevisionDecision {
 }
 
 /// A group that still replaces nodes for a revision which was superseded stops for the orders, failures and windows of the
-/// newest one. One that returns, to what was good before, does not.
+/// newest one. One that returns, to what was good before, stops only while its blocked drain yields.
 fn with_block(input: &DecisionInput, choice: RevisionDecision) -> RevisionDecision {
-    let group = &input.group;
     match choice {
-        RevisionDecision::Use { content: Some(own), waits, rollout_block: None } if !group.is_return() => {
-            let rollout_block = rollout_block(input, &own);
+        RevisionDecision::Use { content: Some(own), waits, rollout_block: None } => {
+            let rollout_block = match input.group.is_return() {
+                true => yields(input, &own),
+                false => rollout_block(input, &own),
+            };
             keep(Some(own), waits, rollout_block)
         }
         other => other,
     }
+}
+
+/// Why a group whose drain is blocked begins no node while others wait for the budget.
+fn yields(input: &DecisionInput, own: &StoredRevision) -> Option<RotationBlock> {
+    let DecisionInput { view, group, .. } = input;
+    let why = group.yielding.filter(|_| group.is_switching(own))?;
+    Some(RotationBlock { why: format!("the rollout of {}: {why}", view.target.name), uncordons: true })
 }
 
 /// Why a group that replaces nodes for a revision begins no further one. An edit of its tenant in the meantime frees it from
@@ -130,10 +139,7 @@ fn rollout_block(input: &DecisionInput, own: &StoredRevision) -> Option<Rotation
         }
         _ => None,
     }
-    .or_else(|| {
-        let why = group.yielding.filter(|_| !group.is_return())?;
-        Some(RotationBlock { why: format!("the rollout of {target}: {why}"), uncordons: true })
-    })
+    .or_else(|| yields(input, own))
     .or_else(|| {
         let waits_for_windows = group.rotates_for_revision(own) && !group.is_return();
         let why = gates::closed_reason(view, group, input.now).filter(|_| waits_for_windows)?;

@@ -11,10 +11,9 @@ use crate::boundaries::{ROLLOUT_KEY, content_hash};
 /// Whether a new image may become a revision now: not while a rollout is under way, which it would restart, and not
 /// while the texts of the ConfigMap are those of an aborted revision.
 pub(crate) fn may_move_images(stored: &[BoundariesRevision], view: &RolloutView) -> bool {
-    let is_newest =
-        sorted(stored).last().and_then(|newest| newest.metadata.name.clone()) == Some(view.target.name.clone());
     let is_over = match view.phase() {
-        RolloutPhase::Complete => true,
+        // An image that came now would take the change along which a person has just aborted.
+        RolloutPhase::Complete => !(view.orders.aborted && view.can_return()),
         RolloutPhase::Aborted => view.is_image_change(),
         RolloutPhase::Assessing
         | RolloutPhase::Rolling
@@ -22,7 +21,11 @@ pub(crate) fn may_move_images(stored: &[BoundariesRevision], view: &RolloutView)
         | RolloutPhase::Returning
         | RolloutPhase::Superseded => false,
     };
-    is_newest && is_over && !view.is_retained_policy && !view.orders.paused && view.config_problem.is_none()
+    view.is_newest(stored)
+        && is_over
+        && !view.is_retained_policy
+        && !view.orders.paused
+        && view.config_problem.is_none()
 }
 
 /// The aliases that stand for another image by now than the target says. An image of an aborted revision is not tried again.

@@ -91,6 +91,10 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     }
     status.phase = Some(phase);
     set_conditions(input, &mut status, phase);
+    // After the conditions: they say which checks of an open wave failed.
+    if matches!(phase, RolloutPhase::Returning | RolloutPhase::Aborted) {
+        stop_waves(&mut status.waves);
+    }
     status.checks = match phase {
         RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted => {
             statuses(&view.status.checks, input.checks, &rfc3339(input.now))
@@ -104,10 +108,9 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
 fn after_orders(input: &ProgressInput, status: &mut BoundariesRevisionStatus) -> RolloutPhase {
     let (view, phase) = (input.view, input.view.phase());
     let retried = view.orders.retries > status.retries.unwrap_or_default();
-    let can_return = view.stable.is_some() && !view.is_return();
     match phase {
         RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted | RolloutPhase::Complete
-            if view.orders.aborted && can_return =>
+            if view.orders.aborted && view.can_return() =>
         {
             RolloutPhase::Returning
         }
@@ -134,6 +137,13 @@ fn after_orders(input: &ProgressInput, status: &mut BoundariesRevisionStatus) ->
 fn close_waves(waves: &mut [WaveStatus]) {
     for wave in waves {
         (wave.state, wave.opened, wave.settled, wave.passed) = (Some(WaveState::Waiting), None, None, None);
+    }
+}
+
+/// No group takes the revision any more. What passed did so before the return.
+fn stop_waves(waves: &mut [WaveStatus]) {
+    for wave in waves.iter_mut().filter(|wave| wave.state != Some(WaveState::Passed)) {
+        (wave.state, wave.why) = (Some(WaveState::Waiting), None);
     }
 }
 

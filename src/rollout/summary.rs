@@ -29,6 +29,8 @@ pub(crate) struct GroupSummary {
     pub unseen: usize,
     /// Groups that switch to a content in this moment, or whose nodes are being replaced outside of the waves.
     pub moving: usize,
+    /// Groups that return to what was good before, and make progress.
+    pub returning: usize,
     /// Groups that do not have the target.
     pub without_target: BTreeSet<String>,
     /// Groups that have the target and something to return to.
@@ -102,6 +104,7 @@ impl GroupSummary {
     /// Counts a group. `is_stuck`: it has made no progress for as long as the policy's patience.
     pub(crate) fn add(&mut self, view: &RolloutView, group: &GroupFacts, choice: &RevisionDecision, is_stuck: bool) {
         let progress = group_progress(view, group, choice, is_stuck);
+        self.returning += usize::from(group.has_part(view) && group.is_returning(view) && !is_stuck);
         let is_over = |wait: &Wait| wait.reason == WaitReason::BudgetUsedUp;
         self.begins_wait |= matches!(choice, RevisionDecision::Use { waits: Some(wait), .. } if is_over(wait));
         let is_known = *group.forecast != RevisionImpact::Unknown || group.has(&view.target.hash);

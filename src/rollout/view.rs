@@ -268,6 +268,17 @@ impl RolloutView {
         matches!(self.phase(), RolloutPhase::Returning | RolloutPhase::Aborted)
     }
 
+    /// Whether groups can return from the target to what was complete before.
+    pub(crate) fn can_return(&self) -> bool {
+        self.stable.is_some() && !self.is_return()
+    }
+
+    /// Whether the target is the newest stored revision. It is not when a person deleted that one, and an older one has the
+    /// same texts.
+    pub(crate) fn is_newest(&self, stored: &[BoundariesRevision]) -> bool {
+        sorted(stored).last().is_some_and(|newest| newest.metadata.name.as_ref() == Some(&self.target.name))
+    }
+
     /// What a person does about a target that was aborted.
     pub(crate) fn remedy_of_return(&self) -> &'static str {
         match self.is_image_change() {

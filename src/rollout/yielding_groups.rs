@@ -8,8 +8,8 @@ use crate::api::names::condition;
 use crate::api::{InstanceGroupStatus, WaveState};
 use crate::util::duration;
 
-/// Groups without progress whose blocked drains are undone, with the reason. They continue when no other group of an
-/// open wave has nodes to replace.
+/// Groups without progress whose blocked drains are undone, with the reason. They continue when no other group of an open wave,
+/// and none that returns, has nodes to replace.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct YieldingGroups {
     groups: BTreeMap<String, String>,
@@ -32,7 +32,9 @@ impl YieldingGroups {
             let wave = &summary.waves[index];
             view.wave_state(index) != WaveState::Waiting && wave.waiting + wave.rolling > 0
         };
-        if !view.policy.budget.is_set() || !(0..summary.waves.len()).any(is_at_work) {
+        // After an abort no group takes the target, whatever the state of its wave.
+        let are_waves_at_work = !view.is_aborted() && (0..summary.waves.len()).any(is_at_work);
+        if !view.policy.budget.is_set() || !(are_waves_at_work || summary.returning > 0) {
             self.groups.clear();
             return;
         }

@@ -102,7 +102,7 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
         return text + "\n  all groups took it at once: it is the first revision, or what they had before\n";
     }
     let header = ["WAVE", "STATE", "GROUPS", "DONE", "FAILED", "OPENED", "DONE AT", "PASSED"].map(str::to_owned);
-    let rows = status.waves.iter().map(|wave| row(wave, policy, &or_dash));
+    let rows = status.waves.iter().map(|wave| row(wave, phase, policy, &or_dash));
     text += "\n";
     text += &table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "  ");
     if !status.behind.is_empty() {
@@ -237,16 +237,26 @@ fn passes(wave: &WaveStatus, policy: Option<&RolloutPolicy>) -> Option<String> {
     Some(rfc3339(settled.checked_add(soak).ok()?))
 }
 
-fn row(wave: &WaveStatus, policy: Option<&RolloutPolicy>, or_dash: &impl Fn(&str) -> String) -> [String; 8] {
+fn row(
+    wave: &WaveStatus,
+    phase: RolloutPhase,
+    policy: Option<&RolloutPolicy>,
+    or_dash: &impl Fn(&str) -> String,
+) -> [String; 8] {
     let at = |time: &Option<String>| or_dash(time.as_deref().unwrap_or_default());
     let state = wave.state.unwrap_or_default();
+    // No group takes the revision any more, so that no wave is open or waits for anything.
+    let has_stopped = matches!(phase, RolloutPhase::Returning | RolloutPhase::Aborted | RolloutPhase::Superseded);
     let passed = match (state, passes(wave, policy)) {
-        (WaveState::Soaking, Some(end)) => format!("not before {end}"),
+        (WaveState::Soaking, Some(end)) if !has_stopped => format!("not before {end}"),
         _ => at(&wave.passed),
     };
     [
         wave.name.clone(),
-        state.to_string(),
+        match has_stopped && state != WaveState::Passed {
+            true => "-".to_owned(),
+            false => state.to_string(),
+        },
         wave.groups.to_string(),
         wave.done.to_string(),
         wave.failed.to_string(),
@@ -321,6 +331,21 @@ mod tests {
         }
     }
 
+    /// An admin who looks whether an abort had an effect must not read that a wave is open.
+    #[test]
+    fn status_shows_no_open_wave_of_a_revision_that_has_stopped() {
+        let policy = policy(Some(&"waves: [{name: canary, soak: 2h}, {name: general}]".to_owned()));
+        for phase in [RolloutPhase::Returning, RolloutPhase::Aborted, RolloutPhase::Superseded] {
+            let mut revision = revision();
+            revision.status.as_mut().expect("a status").phase = Some(phase);
+            let text = describe(&revision, policy.as_ref(), Timestamp::now());
+            let wave = |name: &str| text.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_default();
+            for words in ["Soaking", "Open", "Waiting", "not before"] {
+                assert!(!format!("{}{}", wave("canary"), wave("general")).contains(words), "{phase}: {text}");
+            }
+        }
+    }
+
     /// The status must name the check that blocks a rollout, and not only the soak. An admin who has just approved a
     /// wave must not read that the wave still waits for an approval.
     #[test]
@@ -340,6 +365,7 @@ mod tests {
         assert!(!text("general", "delay: [{clusters: '*', by: 48h}]").contains(pending), "the delay may hold it");
     }
 
+    /// A rollout that Prometheus holds up must say so, and not look as if it soaked.
     #[test]
     fn status_shows_the_checks_and_which_one_blocks_the_wave() {
         let mut revision = revision();

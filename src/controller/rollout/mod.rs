@@ -166,6 +166,10 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
         }
         return Ok(());
     };
+    if active.source == BoundariesSource::Live && !view.is_newest(&stored) {
+        // A person deleted the newest revision. The rollout of an older one with the same texts says nothing about it.
+        return revisions::store_again(&active, ctx).await;
+    }
     if polled.target != view.target.name {
         // An edit that changes nothing of a group gives it no more time.
         let patience = std::mem::take(&mut polled.patience);
@@ -211,7 +215,6 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
         now,
     });
     images::add_first_resolved(ctx, &view, &mut progress.status.images);
-    images::store_new_images(ctx, &view, &stored, &mut polled.moved_images).await?;
     polled.ready = progress.ready;
     polled.record_soaks(&view.status, &progress.status, now);
     let changed = is_transition(&view.status, &progress.status);
@@ -229,7 +232,8 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     let new: Vec<String> = switching_groups.into_iter().filter(|key| polled.enqueued.insert(key.clone())).collect();
     trigger.enqueue_keys(new);
     trigger.enqueue_keys(budget::unblocked_groups(ctx, &view));
-    Ok(())
+    // Last, so that the progress is recorded whatever the API server answers.
+    images::store_new_images(ctx, &view, &stored, &mut polled.moved_images).await
 }
 
 impl PollState {
@@ -290,7 +294,7 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
         let key = super::group_key(&stored);
         ctx.stores.decide(group, view, texts, &ctx.planner, now, |facts, choice| {
             let is_blocked = matches!(choice, RevisionDecision::Use { rollout_block: Some(_), .. });
-            let stops = view.orders.paused || view.config_problem.is_some() || view.phase() != RolloutPhase::Rolling;
+            let stops = view.orders.paused || view.config_problem.is_some() || !view.phase().replaces_nodes();
             let waits_for_budget = ctx.stores.rollout.with_budget_usage(|budget_usage| budget_usage.is_waiting(&key));
             let (patience, pauses_clock) =
                 (view.policy.patience.unsigned_abs(), is_blocked || waits_for_budget || stops);

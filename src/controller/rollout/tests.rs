@@ -226,3 +226,54 @@ async fn process_that_does_not_lead_any_more_records_nothing() {
         );
     }
 }
+
+/// A person deletes the newest revision, and an older one with the same texts was aborted: no group would ever take what the
+/// ConfigMap says.
+#[tokio::test]
+async fn deleted_revision_is_stored_again_although_an_older_one_has_its_texts() {
+    let map = |image: &str| -> BTreeMap<String, String> {
+        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
+        [("rollout".to_owned(), "waves: [{name: all}]".to_owned()), ("defaults".to_owned(), defaults)].into()
+    };
+    let stored = |number: i64, image: &str, phase: RolloutPhase| {
+        let (name, hash) = (format!("r{number}"), crate::boundaries::content_hash(&map(image)));
+        let mut revision = BoundariesRevision::new(
+            &name,
+            BoundariesRevisionSpec { number, hash, data: map(image), ..BoundariesRevisionSpec::default() },
+        );
+        revision.status.get_or_insert_default().phase = Some(phase);
+        revision.metadata.resource_version = Some("1".into());
+        json!(revision)
+    };
+    use RolloutPhase::{Aborted, Complete};
+    let items = [stored(1, "ami-1", Complete), stored(2, "ami-2", Aborted), stored(3, "ami-1", Complete)];
+    let created = Arc::new(Mutex::new(vec![]));
+    let log = created.clone();
+    let mut test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
+        ("GET", path) if path.ends_with("/boundariesrevisions") => {
+            let created = log.lock().unwrap().clone();
+            let items: Vec<Value> = items.iter().cloned().chain(created).collect();
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+        }
+        ("POST", path) if path.ends_with("/boundariesrevisions") => {
+            log.lock().unwrap().push(call.body.clone());
+            (201, call.body)
+        }
+        ("PATCH", _) => (200, items[0].clone()),
+        _ => (200, call.body),
+    }));
+    let ctx = Arc::get_mut(&mut test.ctx).expect("no other task has it");
+    ctx.planner.node_index = Arc::new(node_index());
+    let (live, data) = (k8s_openapi::api::core::v1::ConfigMap::default(), map("ami-2"));
+    let live = k8s_openapi::api::core::v1::ConfigMap { data: Some(data.clone()), ..live };
+    *test.ctx.stores.config_map.lock().await = crate::util::lookup::Lookup::Present(live);
+    test.ctx.stores.boundaries.set(select_active(Some(&data), None, true).0);
+    let (trigger, mut polled) = (crate::controller::trigger::Trigger::new(test.ctx.clone()), Default::default());
+    for _ in 0..2 {
+        super::poll(&test.ctx, &trigger, &mut polled).await.expect("the API server answers");
+    }
+    let created = created.lock().unwrap();
+    let names: Vec<_> = created.iter().map(|revision| revision["metadata"]["name"].as_str().unwrap_or("")).collect();
+    assert_eq!(names, ["r4"]);
+    assert_eq!(test.ctx.stores.rollout.view().map(|view| view.target.name.clone()).as_deref(), Some("r4"));
+}

@@ -73,7 +73,7 @@ pub(crate) fn create_replacement(
 pub(crate) fn update_serving(input: &PlanInput, serving: &ObservedNodegroup, builder: &mut PlanBuilder) {
     super::update::plan_tags(input, serving, false, builder);
     if !serving.nodegroup.status.is_busy() {
-        super::update::plan_config_update(input, serving, false, builder);
+        super::update::plan_config_update(input, serving, None, builder);
     }
 }
 
@@ -133,6 +133,17 @@ pub(crate) fn drain_outgoing(
         return;
     }
     delete_outgoing(input, current, outgoing, builder);
+}
+
+/// How many nodes of the outgoing node groups serve, as long as none of them is drained: the current one must be as large
+/// before. 0 while none may be drained.
+pub(crate) fn nodes_to_replace(input: &PlanInput, outgoing: &[&ObservedNodegroup]) -> i32 {
+    let kept = || outgoing.iter().filter(|group| group.nodegroup.status != NodegroupStatus::Deleting);
+    let has_begun = kept().any(|group| has_disruption_record(input, &group.members));
+    if has_begun || input.lock.is_some() {
+        return 0;
+    }
+    kept().map(|group| group.ready_nodes()).max().unwrap_or_default()
 }
 
 /// How many nodes of the current node group must be Ready before an old one is drained. It was created with a minimum size for

@@ -82,8 +82,12 @@ fn plan_active(
             }
         }
     }
+    // An adoption replaces no nodes. Its record takes effect with the next reconcile.
+    let broken = &input.resolved.broken;
+    let may_replace = !partitioned.is_adopting && !broken.contains(Part::Rotation);
     if builder.outcome.is_none() {
-        update::plan_config_update(input, current, !alone, builder);
+        let replaced = (!alone).then(|| if may_replace { blue_green::nodes_to_replace(input, outgoing) } else { 0 });
+        update::plan_config_update(input, current, replaced, builder);
     }
     if partitioned.is_adopting && !alone {
         builder.set_outcome_once(waiting(
@@ -91,9 +95,6 @@ fn plan_active(
             format!("adopted the node group {}", current.name().nodegroup),
         ));
     }
-    // An adoption replaces no nodes. Its record takes effect with the next reconcile.
-    let broken = &input.resolved.broken;
-    let may_replace = !partitioned.is_adopting && !broken.contains(Part::Rotation);
     if builder.outcome.is_none() && may_replace {
         blue_green::drain_outgoing(input, current, outgoing, builder);
         builder.rotation_planned = true;

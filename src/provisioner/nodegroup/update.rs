@@ -84,16 +84,16 @@ pub(crate) fn plan_tags(
     sets_outcome.then_some(Outcome::Progressing { phase: Phase::Modifying, message, recheck: Recheck::Immediately })
 }
 
-/// Plans one update for sizes, labels, taints, node repair and maxUnavailable. `is_replacing`: it replaces another node
-/// group, which still exists.
+/// Plans one update for sizes, labels, taints, node repair and maxUnavailable. `replaced`: how many nodes of other node
+/// groups, which still exist, it is to replace; `None` without others.
 pub(crate) fn plan_config_update(
     input: &PlanInput,
     current: &ObservedNodegroup,
-    is_replacing: bool,
+    replaced: Option<i32>,
     builder: &mut PlanBuilder,
 ) {
     let mut reasons = Vec::new();
-    let change = config_change(input, current, is_replacing, &mut reasons);
+    let change = config_change(input, current, replaced, &mut reasons);
     if reasons.is_empty() {
         return;
     }
@@ -120,14 +120,14 @@ fn last_update_id<'a>(input: &'a PlanInput) -> &'a str {
 fn config_change(
     input: &PlanInput,
     current: &ObservedNodegroup,
-    is_replacing: bool,
+    replaced: Option<i32>,
     reasons: &mut Vec<Drift>,
 ) -> NodegroupChange {
     let (spec, found) = (&input.resolved.desired, &current.nodegroup);
     let empty = Default::default();
     let managed = input.status.managed.as_ref().unwrap_or(&empty);
     let mut change =
-        NodegroupChange { sizes: size_change(input, current, is_replacing, reasons), ..NodegroupChange::default() };
+        NodegroupChange { sizes: size_change(input, current, replaced, reasons), ..NodegroupChange::default() };
     for (key, value) in spec.labels.iter().filter(|(key, value)| found.labels.get(*key) != Some(*value)) {
         let from = found.labels.get(key).cloned().unwrap_or_default();
         reasons.push(Drift::new(format!("nodeLabels[{key}]"), from, value));
@@ -179,18 +179,19 @@ fn config_change(
 /// only in that case. Otherwise it is left to the autoscaler.
 ///
 /// A replacement keeps the minimum that it was created with until the node groups that it replaces are gone: its nodes are
-/// empty until then.
+/// empty until then. One that is smaller than what it replaces grows first: an autoscaler shrinks a node group that is being
+/// drained, and the spec may go back to it.
 fn size_change(
     input: &PlanInput,
     current: &ObservedNodegroup,
-    is_replacing: bool,
+    replaced: Option<i32>,
     reasons: &mut Vec<Drift>,
 ) -> Option<NodegroupSizes> {
     let (spec, found) = (&input.resolved.desired, &current.nodegroup.sizes);
     if size_change_blocker(input, current).is_some() {
         return None;
     }
-    let kept = if is_replacing { found.min.min(spec.max_size) } else { spec.min_size };
+    let kept = replaced.map_or(spec.min_size, |nodes| found.min.max(nodes).min(spec.max_size));
     let min = spec.min_size.max(kept);
     for (field, from, to) in [("minSize", found.min, min), ("maxSize", found.max, spec.max_size)] {
         if from != to {

@@ -188,7 +188,8 @@ fn groups_begin_after_those_that_wait() {
     budget_usage.record("team/a", None, now);
     assert!(!budget_usage.is_used_up(&two, "team/b"), "its plan did not get to its nodes");
     budget_usage.record("team/managed", Some(NodeUsage { batch: Some(2), ..usage(9, "b", "") }), now);
-    budget_usage.record("team/broken", Some(NodeUsage { desired: 3, unavailable: 1, ..NodeUsage::default() }), now);
+    budget_usage.record("team/other", Some(usage(3, "a", "i-o")), now);
+    assert!(budget_usage.reserve(&two, "team/other", Some("i-o"), now));
     assert!(
         budget_usage.batch_must_wait(&two, "team/managed") && budget_usage.is_used_up(&two, "team/b"),
         "a batch waits as well"
@@ -196,12 +197,48 @@ fn groups_begin_after_those_that_wait() {
     assert!(budget_usage.is_waiting("team/managed"), "it is not stuck");
     budget_usage.release("team/managed");
     assert!(!budget_usage.is_used_up(&two, "team/b"), "it takes no part any more");
-    budget_usage.forget("team/broken");
+    budget_usage.forget("team/other");
     budget_usage.announce("team/b", now);
     budget_usage.announce("team/c", now);
     assert!(budget_usage.is_used_up(&two, "team/d"), "two groups are about to begin");
     budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
     assert!(!budget_usage.is_used_up(&two, "team/d"), "the node that it begins counts when it takes it");
+}
+
+/// A zone without capacity may stay so for days: a fix must reach the groups of the other zones meanwhile.
+#[test]
+fn group_that_waits_for_a_zone_keeps_nobody_of_other_zones_waiting() {
+    let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
+    let limits = budget(Some(CountOrPercent::Number(9)), Some(CountOrPercent::Number(1)), None);
+    let short = |waits_for: &[&str]| NodeUsage {
+        waits_for: waits_for.iter().map(|zone| NodeStart::Drain((*zone).into())).collect(),
+        ..draining(3, "a", "i-a")
+    };
+    budget_usage.record("team/a", Some(short(&["a"])), now);
+    budget_usage.record("team/b", Some(usage(3, "b", "i-b")), now);
+    assert!(budget_usage.is_waiting("team/a") && budget_usage.unblocked_groups(&limits).is_empty());
+    assert!(!budget_usage.is_used_up(&limits, "team/b"), "its zone is free");
+    budget_usage.record("team/a", Some(short(&["a", "c"])), now);
+    assert!(budget_usage.is_used_up(&limits, "team/b"), "the other one goes on in zone c, and first");
+}
+
+/// Some node of a large cluster is always broken, and a batch that is as large as the budget waits for it, maybe forever.
+/// It must not keep the change from all other groups meanwhile.
+#[test]
+fn batch_that_broken_nodes_keep_waiting_keeps_nobody_else_waiting() {
+    for limit in [2, 3] {
+        let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
+        let limits = budget(Some(CountOrPercent::Number(limit)), None, None);
+        budget_usage.record("team/managed", Some(NodeUsage { batch: Some(3), ..usage(9, "b", "") }), now);
+        budget_usage.record("team/broken", Some(NodeUsage { desired: 3, unavailable: 1, ..NodeUsage::default() }), now);
+        budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
+        assert!(budget_usage.batch_must_wait(&limits, "team/managed"));
+        assert!(
+            !budget_usage.is_used_up(&limits, "team/b") && budget_usage.reserve(&limits, "team/b", Some("i-b"), now)
+        );
+        budget_usage.forget("team/broken");
+        assert!(budget_usage.is_used_up(&limits, "team/c"), "its turn comes when team/b is done");
+    }
 }
 
 /// A group that waits sleeps: it is woken when the budget leaves what it waits for, and not before.

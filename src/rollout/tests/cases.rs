@@ -639,6 +639,49 @@ fn blocked_drain_yields_and_is_retried_last() {
     assert_eq!(cluster.images(), ["ami-2"; 3]);
 }
 
+/// A way back is an emergency: one tenant's PodDisruptionBudget must not keep all others on nodes that are bad.
+#[test]
+fn blocked_drain_of_a_group_that_returns_yields() {
+    for way_back in ["revert", "abort", "undo"] {
+        let groups = ["a", "b", "c"].map(group).to_vec();
+        let policy = "{budget: {nodes: 1}, patience: 5m, waves: [{name: all, soak: 1h}]}";
+        let mut cluster = SimulatedCluster::new(policy, groups);
+        cluster.image = "ami-2".into();
+        cluster.run_until(|cluster| cluster.images() == ["ami-2"; 3]);
+        if way_back == "undo" {
+            cluster.run_until_stable();
+            cluster.run_until(|cluster| cluster.phase("r2") == RolloutPhase::Complete);
+        }
+        cluster.group("a").blocked = true;
+        match way_back {
+            "revert" => cluster.image = "ami-1".into(),
+            _ => cluster.revision("r2").spec.orders.aborted = true,
+        }
+        cluster.run(15);
+        assert!(cluster.group("a").draining, "it has 5 minutes");
+        cluster.run(40);
+        assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"], "{way_back}");
+        assert!(cluster.group("a").draining, "nobody else waits, so it is tried again");
+        cluster.group("a").blocked = false;
+        cluster.run_until_stable();
+        assert_eq!(cluster.images(), ["ami-1"; 3], "{way_back}");
+    }
+}
+
+/// Groups that were deferred or locked come when the revision is complete: they need the budget as well.
+#[test]
+fn blocked_drain_yields_after_the_end_of_the_rollout() {
+    let groups = ["a", "b", "c"].map(group).to_vec();
+    let mut cluster = SimulatedCluster::new("{budget: {nodes: 1}, patience: 5m, waves: [{name: all}]}", groups);
+    cluster.group("a").blocked = true;
+    cluster.groups.iter_mut().for_each(|group| group.locked = true);
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.phase_of("r2") == Some(RolloutPhase::Complete));
+    cluster.groups.iter_mut().for_each(|group| group.locked = false);
+    cluster.run(60);
+    assert_eq!(cluster.images(), ["ami-1", "ami-2", "ami-2"]);
+}
+
 /// A group whose drain a user has unblocked would otherwise wait for all other groups.
 #[test]
 fn group_that_replaces_nodes_again_yields_no_longer() {

@@ -149,6 +149,20 @@ fn new_image_waits_until_an_aborted_change_is_reverted() {
     assert_eq!(cluster.view().remedy_of_return(), "revert the ConfigMap");
 }
 
+/// A person orders the return from a complete change while AWS publishes an image: the next revision would have the texts of
+/// that change, and begin to take them to the groups again.
+#[test]
+fn new_image_does_not_bring_a_change_again_that_is_being_aborted() {
+    let mut cluster = Cluster::new();
+    cluster.live = data("bad");
+    cluster.store();
+    cluster.set_phase(RolloutPhase::Complete);
+    cluster.newest().spec.orders.aborted = true;
+    assert!(!cluster.publish("ami-2"));
+    cluster.newest().spec.orders.aborted = false;
+    assert!(cluster.publish("ami-2"));
+}
+
 /// The return waits for no wave, so it must be known as one although the image was first met later.
 #[test]
 fn reverted_texts_with_the_same_images_are_a_way_back() {

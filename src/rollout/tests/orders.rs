@@ -45,6 +45,28 @@ fn resume_of_a_pause_does_not_cancel_a_later_stop() {
     }
 }
 
+/// Whoever looks at a revision that was taken back must not read that groups still take it, and must read why.
+#[test]
+fn aborted_revision_has_no_open_wave() {
+    let checked = format!("{{onFailure: return, checks: [{{name: errors, query: 'up == 0'}}], {CANARY}}}");
+    for (policy, why) in [(CANARY.to_owned(), "by an order"), (checked, "the check errors fails")] {
+        let mut cluster = SimulatedCluster::new(&policy, vec![canary("c"), group("a")]);
+        cluster.answers.insert("errors".into(), CheckState::Ok);
+        cluster.image = "ami-2".into();
+        cluster.run_until(|cluster| is_soaking(cluster, "r2"));
+        match policy.contains("checks") {
+            true => _ = cluster.answers.insert("errors".into(), CheckState::Failing),
+            false => cluster.revision("r2").spec.orders.aborted = true,
+        }
+        cluster.run_until_stable();
+        let states: Vec<_> = cluster.waves("r2").into_iter().map(|(_, state)| state).collect();
+        assert_eq!((cluster.phase("r2"), states), (RolloutPhase::Aborted, vec![WaveState::Waiting; 2]));
+        let conditions = &cluster.revision("r2").status.as_ref().expect("a status").conditions;
+        let halted = conditions.iter().find(|found| found.r#type == "Halted").expect("a condition");
+        assert!(halted.message.as_deref().is_some_and(|message| message.contains(why)), "{halted:?}");
+    }
+}
+
 /// An admin who skips a wave wants to wait for nothing: not for the approval of the regulated environment either.
 #[test]
 fn skipped_wave_waits_for_no_approval() {

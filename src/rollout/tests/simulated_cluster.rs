@@ -427,6 +427,7 @@ impl SimulatedCluster {
         self.ask(index, view);
         let (choice, _) = self.decide(index, view);
         let now = self.now;
+        let waits_for_budget = self.waits_for_budget(index, view);
         let group = &mut self.groups[index];
         let takes = matches!(choice, RevisionDecision::Switch(_));
         match choice {
@@ -449,8 +450,11 @@ impl SimulatedCluster {
                 let is_excluded = content.active.excludes("team", &group.namespace);
                 let begins_nothing = is_excluded || rollout_block.is_some() || group.locked;
                 let image = image_of(&content);
-                group.draining = group.blocked && !begins_nothing && group.nodes.iter().any(|node| *node != image);
-                let is_locked = begins_nothing || group.blocked;
+                group.draining = group.blocked
+                    && !begins_nothing
+                    && !waits_for_budget
+                    && group.nodes.iter().any(|node| *node != image);
+                let is_locked = begins_nothing || waits_for_budget || group.blocked;
                 group.rotate(&content, is_locked, now);
             }
             // The condition that says so is written.
@@ -460,6 +464,12 @@ impl SimulatedCluster {
             }
         }
         takes
+    }
+
+    /// Whether the blocked drain of another group uses the budget up, and the group has no drain of its own.
+    fn waits_for_budget(&self, index: usize, view: &RolloutView) -> bool {
+        let mut others = self.groups.iter().enumerate().filter(|(other, _)| *other != index);
+        view.policy.budget.is_set() && !self.groups[index].draining && others.any(|(_, other)| other.draining)
     }
 
     /// Finds out what the target would do to a group, as each reconcile does.
@@ -517,8 +527,9 @@ impl SimulatedCluster {
                 let (choice, forecast) = self.decide(index, &view);
                 let lock = self.groups[index].locked.then_some("the annotation lock-upgrades");
                 let group = &self.groups[index];
-                let stops = view.orders.paused || view.phase() != RolloutPhase::Rolling;
-                let is_blocked = stops || matches!(choice, RevisionDecision::Use { rollout_block: Some(_), .. });
+                let stops = view.orders.paused || !view.phase().replaces_nodes();
+                let is_blocked_by_rollout = matches!(choice, RevisionDecision::Use { rollout_block: Some(_), .. });
+                let is_blocked = stops || is_blocked_by_rollout || self.waits_for_budget(index, &view);
                 let (status, patience) = (Some(&group.status), view.policy.patience.unsigned_abs());
                 let is_stuck = self.patience.is_stuck(&group.key, status, patience, is_blocked, self.monotonic);
                 summary.add(&view, &group.facts(&forecast, lock), &choice, group.stuck || is_stuck);

@@ -1556,6 +1556,42 @@ fn replacement_keeps_its_nodes_until_the_old_ones_are_gone() {
     assert_eq!(resized(&alone), Some(NodegroupSizes { min: 1, max: 9, desired: None }));
 }
 
+/// The spec goes back in the middle of a replacement. The Cluster Autoscaler has removed the nodes of the old node group that
+/// were drained: the pods of the new one would have no place to go to.
+#[test]
+fn nodegroup_that_the_spec_goes_back_to_grows_before_the_other_one_is_drained() {
+    let spec = |extra: &str| format!("eks-managed: {{minSize: 1, maxSize: 9, configuration: {{{extra}}}}}");
+    let (before, after) = (spec(""), spec("instanceType: c5.large"));
+    let mut new = existing_nodegroup(&resolve_spec(&after), 3);
+    new.nodegroup.sizes.min = 2;
+    let reverted = Scenario::new(vec![existing_nodegroup(&resolve_spec(&before), 1), new], &before).with(|s| {
+        let old = &mut s.state.nodegroups[0];
+        (old.nodegroup.sizes.min, old.nodegroup.sizes.max) = (1, 9);
+        old.members.truncate(1);
+        old.scaling_groups.iter_mut().for_each(|group| group.desired = 1);
+    });
+    let resized = |scenario: &Scenario| {
+        scenario.plan().steps.iter().find_map(|planned| match &planned.step {
+            Step::Nodegroup(NodegroupStep::UpdateNodegroup { change, .. }) => change.sizes,
+            _ => None,
+        })
+    };
+    assert!(!reverted.step_names().contains(&"CordonNode"), "{:?}", reverted.step_names());
+    assert_eq!(resized(&reverted), Some(NodegroupSizes { min: 2, max: 9, desired: Some(2) }));
+    let grown = reverted.clone().with(|s| {
+        let old = &mut s.state.nodegroups[0];
+        old.nodegroup.sizes = NodegroupSizes { min: 2, max: 9, desired: Some(2) };
+        old.scaling_groups.iter_mut().for_each(|group| group.desired = 2);
+    });
+    assert_eq!((resized(&grown), grown.step_names().contains(&"CordonNode")), (None, false), "its node is not Ready");
+    let ready = grown.with(|s| s.state.nodegroups[0].members = existing_nodegroup(&s.resolved, 1).members);
+    assert!(ready.step_names().contains(&"CordonNode"), "{:?}", ready.step_names());
+    let locked = reverted.with(|s| s.lock = Some("a lock"));
+    assert_eq!(resized(&locked), None, "no node is drained");
+    let alone = ready.with(|s| _ = s.state.nodegroups.remove(1));
+    assert_eq!(resized(&alone).map(|sizes| sizes.min), Some(1));
+}
+
 /// Kubernetes evicts the pods of all nodes at once for it, and asks no PodDisruptionBudget.
 #[test]
 fn taint_that_evicts_pods_waits_for_locks_and_rollouts() {
