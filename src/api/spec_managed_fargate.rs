@@ -97,7 +97,7 @@ pub struct EksManagedConfiguration {
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_version: Option<String>,
-    /// Kubernetes version of the nodes. By default EKS uses the version of the cluster.
+    /// Kubernetes version of the nodes. By default that of releaseVersion, or else that of the cluster.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,

@@ -39,7 +39,7 @@ pub(crate) fn nodegroup(
     let nodegroup = NewNodegroup {
         name: r.name.clone(),
         sizes,
-        version: desired.version.clone(),
+        version: desired.kubernetes_version(desired.immutable.ami_type.as_deref()),
         release_version: desired.release_version.clone(),
         immutable: desired.immutable.clone(),
         labels: desired.labels.clone(),

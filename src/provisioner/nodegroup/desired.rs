@@ -43,6 +43,21 @@ pub struct DesiredSpec {
     pub rolling_update: RollingUpdate,
 }
 
+impl DesiredSpec {
+    /// The Kubernetes version that the spec asks for: its `version`, or that of its `releaseVersion`. EKS rejects a release of
+    /// another Kubernetes version than the one in the request, and takes the cluster's for a missing one. Releases of
+    /// Bottlerocket do not name a Kubernetes version.
+    pub(crate) fn kubernetes_version(&self, ami_type: Option<&str>) -> Option<String> {
+        let names_version = !ami_type.is_some_and(|ami_type| ami_type.starts_with("BOTTLEROCKET"));
+        let of_release = || {
+            let (numbers, _) = self.release_version.as_ref().filter(|_| names_version)?.split_once('-')?;
+            let mut numbers = numbers.split('.').map(|number| number.parse::<u32>().ok());
+            Some(format!("{}.{}", numbers.next()??, numbers.next()??))
+        };
+        self.version.clone().or_else(of_release)
+    }
+}
+
 pub(super) const CONFIGURATION_PATH: &str = "spec.eks-managed.configuration";
 /// Maximum number of taints (EKS User Guide, "Node taints on managed node groups").
 const MAX_TAINTS: usize = 50;

@@ -298,7 +298,7 @@ pub(crate) fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup
         return builder.set_outcome_once(outcome);
     }
     // EKS takes a default for what is omitted: the cluster's version, and the latest release.
-    let version = spec.version.clone().unwrap_or_else(|| found.version.clone());
+    let version = spec.kubernetes_version(Some(&found.ami_type)).unwrap_or_else(|| found.version.clone());
     let to = NodegroupVersion { version, release_version: spec.release_version.clone() };
     let change_hash = sha256_hex(&json!(to).to_string());
     if input.update_retry_at(&change_hash).is_some() {

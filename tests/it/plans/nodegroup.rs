@@ -53,6 +53,7 @@ fn existing_nodegroup(resolved: &resolve::ResolvedGroup, first: usize) -> Observ
         created: Some(timestamp(NOW)),
         version: desired.version.clone().unwrap_or("1.33".into()),
         release_version: desired.release_version.clone().unwrap_or("1.33.0-20250101".into()),
+        ami_type: desired.immutable.ami_type.clone().unwrap_or("AL2023_x86_64_STANDARD".into()),
         capacity_type: desired.immutable.capacity_type.clone().unwrap_or("ON_DEMAND".into()),
         sizes: NodegroupSizes { min: desired.min_size, max: desired.max_size, desired: Some(2) },
         instance_types: desired.immutable.instance_types.clone(),
@@ -1482,6 +1483,11 @@ fn version_update_sends_version_and_release_together() {
     assert_eq!(to(release_alone), ("1.33".into(), Some("1.33.0-20250601".into())), "the version of the nodes");
     let version_alone = Scenario::converged("", &spec_text("version: '1.34'"));
     assert_eq!(to(version_alone), ("1.34".into(), None));
+    let next_minor = Scenario::converged("", &spec_text("releaseVersion: 1.34.0-20250601"));
+    assert_eq!(to(next_minor).0, "1.34", "EKS rejects a release of another version than the one in the request");
+    let release = spec_text("amiType: BOTTLEROCKET_x86_64, releaseVersion: 1.49.0-713f44ce");
+    let bottlerocket = Scenario::converged(&spec_text("amiType: BOTTLEROCKET_x86_64"), &release);
+    assert_eq!(to(bottlerocket).0, "1.33", "1.49 is Bottlerocket's own version");
 }
 
 /// Load grows while EKS cannot create the replacement, for hours perhaps: the node group that serves must follow its spec.
