@@ -163,11 +163,19 @@ class Runner:
         due = [entry for entry in self._undo if entry[0] is not None and entry[0] <= now]
         self._undo = [entry for entry in self._undo if entry not in due]
         for _, function in due:
-            function()
+            self._undo_or_retry(function)
 
     def _undo_all(self):
         while self._undo:
-            self._undo.pop()[1]()
+            self._undo_or_retry(self._undo.pop()[1])
+
+    def _undo_or_retry(self, function):
+        """Undoes a fault. While the API server is away, a user tries again, and other faults end first."""
+        try:
+            function()
+        except requests.ConnectionError:
+            self._undo.insert(0, (time.monotonic() + 1, function))
+            time.sleep(POLL)
 
     def _restart_ended(self):
         """Starts a controller again that ended by itself, for example without its lease, as a Deployment does."""

@@ -8,8 +8,10 @@ import sys
 import time
 
 import pytest
+import requests
 
 from campaign import foreign_resources, perturbations
+from campaign.runner import Runner
 from campaign.user import User
 from e2e import harness
 from localcloud.tests.support import REPOSITORY, eventually
@@ -199,3 +201,20 @@ def test_aws_accepts_each_manual_change_to_a_node_group_or_fargate_profile(cloud
     MAKERS[provisioner](cloud, group)
     refused, _ = disturb(cloud, name, group, provisioner)
     assert refused == []
+
+
+def test_a_change_is_undone_when_the_api_server_is_back():
+    """A user whose request fails tries again. The run would end without a judgment otherwise."""
+    done = []
+    played = Runner.__new__(Runner)
+    played._undo = []
+    played.undo(lambda: done.append("API server"))
+
+    def undo_edit():
+        if not done:
+            raise requests.ConnectionError
+        done.append("edit")
+
+    played.undo(undo_edit)
+    played._undo_all()
+    assert done == ["API server", "edit"]
