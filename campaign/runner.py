@@ -3,6 +3,7 @@
 import contextlib
 import datetime
 import json
+import math
 import pathlib
 import signal
 import time
@@ -166,14 +167,17 @@ class Runner:
             self._undo_or_retry(function)
 
     def _undo_all(self):
+        deadline = time.monotonic() + START
         while self._undo:
-            self._undo_or_retry(self._undo.pop()[1])
+            self._undo_or_retry(self._undo.pop()[1], deadline)
 
-    def _undo_or_retry(self, function):
+    def _undo_or_retry(self, function, deadline=math.inf):
         """Undoes a fault. While the API server is away, a user tries again, and other faults end first."""
         try:
             function()
         except requests.ConnectionError:
+            if time.monotonic() > deadline:
+                raise
             self._undo.insert(0, (time.monotonic() + 1, function))
             time.sleep(POLL)
 

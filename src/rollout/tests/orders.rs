@@ -45,7 +45,7 @@ fn resume_of_a_pause_does_not_cancel_a_later_stop() {
     }
 }
 
-/// Whoever looks at a revision that was taken back must not read that groups still take it, and must read why.
+/// An admin who looks at an aborted revision must read that no group switches to it, and why it was aborted.
 #[test]
 fn aborted_revision_has_no_open_wave() {
     let checked = format!("{{onFailure: return, checks: [{{name: errors, query: 'up == 0'}}], {CANARY}}}");

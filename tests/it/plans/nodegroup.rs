@@ -212,7 +212,6 @@ impl Scenario {
     }
 }
 
-/// A person who commits a new version should know in advance that EKS cannot undo it.
 /// What the command `plan` and the forecast of a rollout say of a change.
 fn projection(scenario: &Scenario) -> instance_manager::provisioner::Projection {
     use instance_manager::provisioner::nodegroup::input::Snapshot;
@@ -233,6 +232,7 @@ fn projection(scenario: &Scenario) -> instance_manager::provisioner::Projection 
     snapshot.simulate(&scenario.plan(), &context)
 }
 
+/// A person who commits a new version should know in advance that EKS cannot undo it.
 #[test]
 fn plan_says_what_runs_in_addition_and_what_is_irreversible() {
     use instance_manager::provisioner::ExtraNodes;

@@ -54,7 +54,7 @@ impl LostInstance {
 
 const INSTANCE_LOST: EventReason = EventReason::InstanceLost;
 
-/// The lost_instances whose cause AWS says, of the instances that left.
+/// Those of the instances that left whose cause AWS gives.
 pub(crate) fn explained(left: Vec<String>, activities: &[ScalingActivity]) -> Vec<LostInstance> {
     let find = |instance: &String| activities.iter().find(|activity| activity.removes(instance)).cloned();
     let lost = |instance| Some(LostInstance { activity: find(&instance)?, instance, state_reason: None });
