@@ -124,8 +124,9 @@ pub(super) async fn evict(client: &Client, namespace: &str, name: &str, uid: &st
         Err(error) if error.is_not_found() => return Ok(EvictOutcome::Gone),
         Err(error) => error,
     };
-    if is_blocked_by_budget(&error) {
-        return Ok(explain_blocked_eviction(client, &pods, (namespace, name, uid)).await);
+    let broken_budget = broken_budget(&error);
+    if broken_budget.is_some() || is_blocked_by_budget(&error) {
+        return Ok(explain_blocked_eviction(client, &pods, (namespace, name, uid), broken_budget).await);
     }
     if let Some(blocker) = admission_blocker(&error) {
         return Ok(EvictOutcome::Blocked(blocker));
@@ -142,6 +143,21 @@ fn is_blocked_by_budget(error: &KubeError) -> bool {
         let mut causes = status.details.iter().flat_map(|details| &details.causes);
         status.message.contains("more than one PodDisruptionBudget")
             || causes.any(|cause| cause.reason == "DisruptionBudget")
+    })
+}
+
+/// The budget whose status the API server refuses to count with: it counts a negative number of evictions, or too many that
+/// the disruption controller has not confirmed. That answer is `Forbidden` as well, but it is about the budget, and a missing
+/// permission is about the pod (`checkAndDecrement` in `pkg/registry/core/pod/storage/eviction.go` of Kubernetes).
+fn broken_budget(error: &KubeError) -> Option<EvictionBlocker> {
+    let KubeError::Forbidden { message, .. } = error else { return None };
+    let details = error.api_status()?.details.as_ref()?;
+    let is_budget =
+        details.group == "policy" && matches!(&*details.kind, "poddisruptionbudget" | "poddisruptionbudgets");
+    is_budget.then(|| EvictionBlocker {
+        cause: format!("PodDisruptionBudget {}, whose status cannot be used ({message})", details.name),
+        remedy: "see whether kube-controller-manager runs, which counts the budget's pods".to_owned(),
+        is_by_admission: false,
     })
 }
 
@@ -162,19 +178,23 @@ fn admission_blocker(error: &KubeError) -> Option<EvictionBlocker> {
 }
 
 /// A blocked eviction with the budgets that select the pod; or `Gone`, because the API server checks the budget before
-/// the UID. Budgets that cannot be read are left out.
+/// the UID. Budgets that cannot be read are left out. `broken_budget` is what the API server named itself.
 async fn explain_blocked_eviction(
     client: &Client,
     pods: &Api<Pod>,
     (namespace, name, uid): (&str, &str, &str),
+    broken_budget: Option<EvictionBlocker>,
 ) -> EvictOutcome {
     let (pod, budgets) =
         futures::join!(call("get", "pods", pods.get_metadata_opt(name)), budgets::list(client, Some(namespace)),);
     let labels = match &pod {
         Ok(Some(pod)) if pod.uid().as_deref() == Some(uid) => pod.labels(),
         Ok(_) => return EvictOutcome::Gone,
-        Err(_) => return EvictOutcome::Blocked(EvictionBlocker::from_budgets(&[])),
+        Err(_) => return EvictOutcome::Blocked(broken_budget.unwrap_or_else(|| EvictionBlocker::from_budgets(&[]))),
     };
+    if let Some(blocker) = broken_budget {
+        return EvictOutcome::Blocked(blocker);
+    }
     let all = budgets.unwrap_or_default();
     EvictOutcome::Blocked(EvictionBlocker::from_budgets(&budgets::selecting(&all, labels)))
 }

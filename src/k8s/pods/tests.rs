@@ -174,6 +174,23 @@ async fn eviction_denied_by_admission_blocks_only_that_pod() {
     evict(&client_blocking_evictions(missing, "u1"), "team", "web-1", "u1").await.expect_err("a missing permission");
 }
 
+/// An admin would look for a missing permission, and every other drain would stop, because of one budget.
+#[tokio::test]
+async fn budget_with_a_broken_status_blocks_only_its_pods() {
+    let why = "DisruptedPods map too big - too many evictions not confirmed by PDB controller";
+    let mut response =
+        fake::failure(403, "Forbidden", &format!("poddisruptionbudget.policy \"web\" is forbidden: {why}"));
+    response.1["details"] = json!({"group": "policy", "kind": "poddisruptionbudget", "name": "web"});
+    let outcome = evict(&client_blocking_evictions(response.clone(), "u1"), "team", "web-1", "u1").await.unwrap();
+    let EvictOutcome::Blocked(blocker) = outcome else { panic!("{outcome:?}") };
+    assert!(blocker.cause.starts_with("PodDisruptionBudget web") && blocker.cause.contains(why), "{blocker:?}");
+    assert!(!blocker.is_by_admission, "{blocker:?}");
+    let outcome = evict(&client_blocking_evictions(response.clone(), "u2"), "team", "web-1", "u1").await.unwrap();
+    assert_eq!(outcome, EvictOutcome::Gone, "another pod of that name");
+    response.1["details"] = json!({"kind": "pods", "name": "web-1"});
+    evict(&client_blocking_evictions(response, "u1"), "team", "web-1", "u1").await.expect_err("a missing permission");
+}
+
 #[test]
 fn tolerations_of_a_cordon_are_those_of_the_scheduler() {
     let tolerates = |toleration: Value| tolerates_cordon(&serde_json::from_value(toleration).expect("a toleration"));
