@@ -4,12 +4,13 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::Mutex;
 
 use jiff::{SignedDuration, Timestamp};
-use k8s_openapi::api::core::v1::Node;
+use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::ResourceExt;
 use kube::runtime::watcher::Event;
 
 use crate::api::names::{annotation, label};
 use crate::plan::InPlaceRecord;
+use crate::rotation::members::AUTOSCALER_TAINT;
 use crate::rotation::{ClusterHealth, DisruptionRecord, LostNode, NodeView, SurgeRecord};
 
 /// After its creation, how long a node may take to report its first Ready condition.
@@ -222,10 +223,17 @@ impl NodeIndex {
 
     /// The nodes with a record of the InstanceGroup with this UID.
     pub(crate) fn with_records_of(&self, group_uid: &str) -> Vec<NodeView> {
+        self.instances_with_records_of(group_uid).into_iter().map(|(_, node)| node).collect()
+    }
+
+    /// The same, with the instance of each node.
+    pub(crate) fn instances_with_records_of(&self, group_uid: &str) -> Vec<(String, NodeView)> {
         let inner = self.inner.lock().expect("lock is not poisoned");
         let instances = inner.nodes.with_records.get(group_uid).into_iter().flatten();
-        let nodes = instances.filter_map(|instance| inner.nodes.nodes.get(instance)).flatten();
-        nodes.filter(|node| node.record_uids().any(|uid| uid == group_uid)).cloned().collect()
+        let nodes = instances.filter_map(|instance| Some((instance, inner.nodes.nodes.get(instance)?)));
+        let nodes = nodes.flat_map(|(instance, nodes)| nodes.iter().map(move |node| (instance, node)));
+        let recorded = nodes.filter(|(_, node)| node.record_uids().any(|uid| uid == group_uid));
+        recorded.map(|(instance, node)| (instance.clone(), node.clone())).collect()
     }
 
     /// Whether a node has a record of the InstanceGroup with this UID.
@@ -266,9 +274,10 @@ fn labeled_group(node: &Node) -> Option<String> {
     Some(format!("{}/{}", labels.get(label::NAMESPACE)?, labels.get(label::INSTANCE_GROUP)?))
 }
 
-/// The taint with which the Cluster Autoscaler marks a node that it drains (kubernetes/autoscaler, `taints`). It does not
-/// cordon the node unless its flag `--cordon-node-before-terminating` is set.
-const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+/// When the Cluster Autoscaler set its taint, whose value is that time in seconds.
+fn tainted_at(taint: &Taint) -> Option<Timestamp> {
+    Timestamp::from_second(taint.value.as_ref()?.parse().ok()?).ok()
+}
 
 /// The fields of a Node that rotations use. Whether it was Ready before, and its duplicates, need more than one read.
 pub(crate) fn node_view(node: &Node) -> NodeView {
@@ -276,7 +285,8 @@ pub(crate) fn node_view(node: &Node) -> NodeView {
     let ready = condition.is_some_and(|c| c.status == "True");
     let ready_changed_at = condition.and_then(|c| c.last_transition_time.as_ref()).map(|t| t.0);
     let created_at = node.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
-    let taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let autoscaler_taint = taints.find(|taint| taint.key == AUTOSCALER_TAINT);
     NodeView {
         name: node.name_any(),
         resource_version: node.resource_version().unwrap_or_default(),
@@ -287,7 +297,8 @@ pub(crate) fn node_view(node: &Node) -> NodeView {
         ready_reason: condition.filter(|_| !ready).and_then(|c| c.reason.clone()).filter(|reason| !reason.is_empty()),
         kubelet_silent: condition.is_some_and(|c| c.status == "Unknown"),
         cordoned: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false),
-        leaves_by_autoscaler: taints.clone().any(|taint| taint.key == AUTOSCALER_TAINT),
+        leaves_by_autoscaler: autoscaler_taint.is_some(),
+        autoscaler_since: autoscaler_taint.and_then(tainted_at),
         disruption: parse_annotation::<DisruptionRecord>(node, annotation::DISRUPTION),
         orphaned_disruption: None,
         surge: parse_annotation::<SurgeRecord>(node, annotation::SURGE),
@@ -371,6 +382,7 @@ mod tests {
         let taint = serde_json::json!([{"key": AUTOSCALER_TAINT, "value": "1700000000", "effect": "NoSchedule"}]);
         tainted.spec.as_mut().expect("a spec").taints = serde_json::from_value(taint).expect("taints");
         assert!(node_view(&tainted).leaves_by_autoscaler);
+        assert_eq!(node_view(&tainted).autoscaler_since, Timestamp::from_second(1_700_000_000).ok());
         assert_eq!(index.apply(&Event::Apply(tainted)).changed, ["i-a"]);
     }
 

@@ -8,6 +8,10 @@ use serde::{Deserialize, Serialize};
 use crate::aws::{Instance, InstanceState};
 use crate::plan::{Drift, InPlaceChange, InPlaceRecord, PodRef};
 
+/// The taint with which the Cluster Autoscaler marks a node that it drains (kubernetes/autoscaler, `taints`). It does not
+/// cordon the node unless its flag `--cordon-node-before-terminating` is set.
+pub(crate) const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
+
 /// The disruption record in the annotation of a Node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -62,6 +66,8 @@ pub struct NodeView {
     pub cordoned: bool,
     /// Whether the Cluster Autoscaler drains it: it terminates the instance, and lowers the desired capacity.
     pub leaves_by_autoscaler: bool,
+    /// Since when, as the value of the taint says.
+    pub autoscaler_since: Option<Timestamp>,
     /// Disruption record of this group or of another one.
     pub disruption: Option<DisruptionRecord>,
     /// Disruption record of an InstanceGroup that no longer exists. It has no owner: the group of the node's instance

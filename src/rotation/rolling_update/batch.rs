@@ -118,7 +118,7 @@ pub(super) fn start_batch(
     }
     if !removes_all {
         decision.waiting_for.extend(input.members.iter().filter_map(|m| foreign_record_message(input, m)));
-        let others = candidates.iter().filter(|m| is_others(m)).map(|m| waits::for_autoscaler(m));
+        let others = candidates.iter().filter(|m| is_others(m)).map(|m| waits::for_autoscaler(input, m));
         decision.waiting_for.extend(others);
     }
 }

@@ -21,7 +21,7 @@ pub(super) fn continue_drains(
             continue;
         }
         if input.candidates != Candidates::All && member.leaves_by_autoscaler() {
-            decision.waiting_for.push(waits::for_autoscaler(member));
+            decision.waiting_for.push(waits::for_autoscaler(input, member));
             continue;
         }
         if lowers_desired(input, member)

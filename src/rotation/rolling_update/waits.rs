@@ -1,10 +1,12 @@
 //! What a rotation waits for before it takes the next node, by name. Times are absolute, so that a wait costs no writes.
 
+use jiff::SignedDuration;
+
 use super::types::{Candidates, RollingUpdateInput};
 use crate::api::rfc3339;
 use crate::aws::InstanceState;
 use crate::plan::NodeStep;
-use crate::rotation::members::NodeInstance;
+use crate::rotation::members::{AUTOSCALER_TAINT, NodeInstance};
 use crate::util::duration;
 
 /// How many members a message names.
@@ -47,9 +49,23 @@ fn shorten(waits: &mut Vec<String>) {
     }
 }
 
-/// What is said of a node that the Cluster Autoscaler drains.
-pub(super) fn for_autoscaler(member: &NodeInstance) -> String {
-    format!("{}, which the Cluster Autoscaler drains, to terminate", member.describe())
+/// For how long the Cluster Autoscaler may work on a node before a message doubts that it does. By its defaults it evicts
+/// for 2 minutes, gives pods 10 minutes to end, and waits 5 minutes for the cloud. When it starts, it removes taints that an
+/// earlier process left.
+const AUTOSCALER_TIME: SignedDuration = SignedDuration::from_mins(30);
+
+/// What is said of a node that the Cluster Autoscaler drains. The controller does not take the node from it, however long
+/// that lasts: AWS would terminate another node for a second termination.
+pub(super) fn for_autoscaler(input: &RollingUpdateInput, member: &NodeInstance) -> String {
+    let since = member.node.as_ref().and_then(|node| node.autoscaler_since);
+    let remedy = match since.filter(|since| input.now.duration_since(*since) >= AUTOSCALER_TIME) {
+        None => String::new(),
+        Some(since) => format!(
+            " (since {}; if it no longer does, start it, or remove the taint {AUTOSCALER_TAINT} from the node)",
+            rfc3339(since)
+        ),
+    };
+    format!("{}, which the Cluster Autoscaler drains, to terminate{remedy}", member.describe())
 }
 
 /// What the rotation waits for at this member; `None` when it is available.
@@ -63,7 +79,7 @@ pub(super) fn for_member(input: &RollingUpdateInput, member: &NodeInstance) -> O
             Some(_) => format!("{name} to be drained"),
             None => format!("{name}, which someone else cordoned, to be uncordoned"),
         }),
-        (InstanceState::InService, Some(node)) if node.leaves_by_autoscaler => Some(for_autoscaler(member)),
+        (InstanceState::InService, Some(node)) if node.leaves_by_autoscaler => Some(for_autoscaler(input, member)),
         (InstanceState::InService, Some(node)) if node.ready && !member.instance.healthy => {
             Some(format!("{name}, which Auto Scaling reports as Unhealthy, to be terminated"))
         }

@@ -288,6 +288,19 @@ fn forced_drain_does_not_wait_for_pods_that_hang() {
     assert!(matches!(action(300, &without_force), DrainAction::Uncordon(_)));
 }
 
+/// The Cluster Autoscaler may be gone, or have given up. The rotation would wait forever for a node that nothing drains.
+#[test]
+fn wait_for_the_cluster_autoscaler_tells_after_a_while_how_to_end_it() {
+    let waits = |minutes: i64| {
+        let leaving = node_instance("a").outdated().node(|n| {
+            (n.leaves_by_autoscaler, n.autoscaler_since) = (true, Some(ago(minutes * 60)));
+        });
+        decide(&input(&[leaving, node_instance("b").outdated()], &Drains::new(), 1)).waiting_for.join("; ")
+    };
+    assert!(!waits(29).contains("remove the taint"), "{}", waits(29));
+    assert!(waits(30).contains("remove the taint ToBeDeletedByClusterAutoscaler"), "{}", waits(30));
+}
+
 /// Both would terminate it: AWS would terminate another node for the second call, without a drain.
 #[test]
 fn node_that_the_cluster_autoscaler_drains_is_left_to_it() {

@@ -47,6 +47,7 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         created_at: ago(7_060),
         drain_last: false,
         leaves_by_autoscaler: false,
+        autoscaler_since: None,
         duplicates: Vec::new(),
     };
     let instance = Instance { in_service_since: Some(ago(7_100)), ..instance(name) };

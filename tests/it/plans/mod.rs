@@ -295,6 +295,7 @@ fn node(instance: &str) -> NodeView {
         created_at: timestamp(LONG_AGO),
         drain_last: false,
         leaves_by_autoscaler: false,
+        autoscaler_since: None,
         duplicates: vec![],
     }
 }
