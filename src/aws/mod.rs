@@ -162,6 +162,8 @@ pub(crate) trait Ec2: Send + Sync {
     /// DescribeInstances for at most 100 instances: pairs of instance ID and the name of its scaling group, which EC2 Auto
     /// Scaling sets as the tag `aws:autoscaling:groupName`. Instances without a scaling group are omitted.
     async fn scaling_groups_of(&self, ids: &[String]) -> AwsResult<Vec<(String, String)>>;
+    /// DescribeInstances for at most 100 instances: those that run.
+    async fn running_instances(&self, ids: &[String]) -> AwsResult<Vec<String>>;
     /// DescribeInstances, in pages of 1,000: IDs of the instances that have one of these instance profiles and are not
     /// being terminated.
     async fn instances_with_profiles(&self, profile_arns: &[String]) -> AwsResult<Vec<String>>;

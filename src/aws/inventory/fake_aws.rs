@@ -316,6 +316,12 @@ impl Ec2 for FakeAws {
         })
         .await
     }
+    async fn running_instances(&self, ids: &[String]) -> AwsResult<Vec<String>> {
+        self.read("running instances", ids, |d| {
+            d.instances.iter().map(|(id, _)| id).filter(|id| ids.contains(id)).cloned().collect()
+        })
+        .await
+    }
     async fn instances_with_profiles(&self, arns: &[String]) -> AwsResult<Vec<String>> {
         self.read("instances with profiles", arns, |d| {
             d.instances.iter().filter(|(_, profile)| arns.contains(profile)).map(|(id, _)| id.clone()).collect()
@@ -364,14 +370,32 @@ impl Iam for FakeAws {
     async fn attach_policy(&self, _: &str, _: &str) -> AwsResult<()> {
         unimplemented!()
     }
-    async fn detach_policy(&self, _: &str, _: &str) -> AwsResult<()> {
-        unimplemented!()
+    async fn detach_policy(&self, role: &str, policy_arn: &str) -> AwsResult<()> {
+        let mut state = self.data.lock().expect("lock is not poisoned");
+        let roles = state.policies.entry(policy_arn.to_owned()).or_default();
+        let before = roles.len();
+        roles.retain(|name| name != role);
+        match roles.len() < before {
+            true => Ok(()),
+            false => Err(AwsError::from_response("IAM", "DetachRolePolicy", "NoSuchEntity", "not attached", 404)),
+        }
     }
     async fn create_profile(&self, _: &str, _: &[Tag]) -> AwsResult<InstanceProfile> {
         unimplemented!()
     }
-    async fn add_role_to_profile(&self, _: &str, _: &str) -> AwsResult<()> {
-        unimplemented!()
+    async fn add_role_to_profile(&self, profile: &str, role: &str) -> AwsResult<()> {
+        let mut state = self.data.lock().expect("lock is not poisoned");
+        let role = Role { name: role.to_owned(), ..Role::default() };
+        match &mut state.profiles.get_mut(profile).expect("a profile").role {
+            Some(_) => {
+                let message = "Cannot exceed quota for InstanceSessionsPerInstanceProfile: 1";
+                Err(AwsError::from_response("IAM", "AddRoleToInstanceProfile", "LimitExceeded", message, 409))
+            }
+            empty => {
+                *empty = Some(role);
+                Ok(())
+            }
+        }
     }
     async fn remove_role_from_profile(&self, _: &str, _: &str) -> AwsResult<()> {
         unimplemented!()

@@ -253,6 +253,15 @@ impl Ec2 for Sdk {
         Ok(self.describe_instances(ids).await?.iter().filter_map(group).collect())
     }
 
+    async fn running_instances(&self, ids: &[String]) -> AwsResult<Vec<String>> {
+        if ids.is_empty() {
+            return Ok(Vec::new());
+        }
+        let filters = [filter("instance-id", ids), filter("instance-state-name", &["running".to_owned()])];
+        let found = self.instances(&filters).await?;
+        Ok(found.iter().filter_map(|i| i.instance_id()).map(str::to_owned).collect())
+    }
+
     async fn instances_with_profiles(&self, profile_arns: &[String]) -> AwsResult<Vec<String>> {
         let states = ["pending", "running", "stopping", "stopped"].map(str::to_owned);
         let filters = [filter("iam-instance-profile.arn", profile_arns), filter("instance-state-name", &states)];

@@ -54,6 +54,8 @@ pub enum UncordonReason {
     GroupRejected,
     /// A precondition of the rotation is not met.
     RotationBlocked,
+    /// The instance left the scaling group without being terminated, and runs on.
+    InstanceDetached,
     /// The drain took longer than `drainTimeout`. The next drain of the node is delayed.
     DrainTimeout,
     /// Another client uncordoned the node while it was being drained. The next drain of the node is delayed.
@@ -72,6 +74,7 @@ impl std::fmt::Display for UncordonReason {
             UncordonReason::RotationBlocked => {
                 "the rotation is blocked, and the condition Stalled of the InstanceGroup says why"
             }
+            UncordonReason::InstanceDetached => "its instance left the scaling group and runs on",
             UncordonReason::DrainTimeout => "the drain took longer than drainTimeout",
             UncordonReason::UncordonedByOthers => {
                 "someone else uncordoned it, so its drain ended; it is drained again later"
