@@ -9,7 +9,7 @@ use futures::future::try_join_all;
 
 use super::observe::{ObserveError, ObserveResult, Observer};
 use crate::aws::inventory::versions_of_template;
-use crate::aws::{Aws, AwsResult, TemplateVersion};
+use crate::aws::{Aws, AwsErrorKind, AwsResult, InstanceProfile, TemplateVersion};
 use crate::plan::{Event, EventReason};
 use crate::provisioner::eks::launch_template::fingerprint::Fingerprint;
 
@@ -39,6 +39,18 @@ impl KeptEntry {
 
 /// Tag that Karpenter gives to the instance profile of an EC2NodeClass with a role.
 const KARPENTER_NODE_CLASS: &str = "karpenter.k8s.aws/ec2nodeclass";
+
+/// The instance profiles that hold a role, without the one named `own`. Their tags are not included. None is known without the
+/// permission to list them.
+pub(crate) async fn other_profiles(o: &Observer<'_>, role_arn: &str, own: &str) -> ObserveResult<Vec<InstanceProfile>> {
+    let mut profiles = match o.inventory.aws().iam.list_profiles().await {
+        Ok(profiles) => profiles,
+        Err(error) if error.kind == AwsErrorKind::Denied => return Ok(Vec::new()),
+        Err(error) => return Err(ObserveError::Aws(error)),
+    };
+    profiles.retain(|p| p.name != own && p.role.as_ref().is_some_and(|role| role.arn == role_arn));
+    Ok(profiles)
+}
 
 /// What launches or ran nodes with a role: an instance, a launch configuration, a version of a launch template other than
 /// `own_template` that is the default, the latest or a scaling group's, or a Karpenter node class. `None` when there is none.
@@ -126,7 +138,7 @@ mod tests {
     use crate::aws::inventory::fake_aws::FakeAws;
 
     use crate::aws::samples::scaling_group;
-    use crate::aws::{InstanceProfile, LaunchConfiguration, Role, ScalingGroup, Tag, TemplateData, TemplatePin};
+    use crate::aws::{LaunchConfiguration, Role, ScalingGroup, Tag, TemplateData, TemplatePin};
 
     use crate::provisioner::observe::fake::FakeCluster;
 

@@ -77,6 +77,8 @@ pub struct UnusedRole {
     pub inline_policies: Vec<String>,
     /// Evidence of its use in another region.
     pub other_region: Option<OtherRegion>,
+    /// Names of the instance profiles of others that hold the role.
+    pub other_profiles: Vec<String>,
 }
 
 /// A launch that failed since the rotation took a node.

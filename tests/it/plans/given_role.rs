@@ -41,6 +41,16 @@ fn unused_role(scenario: &Scenario) -> UnusedRole {
     }
 }
 
+/// IAM does not delete a role that another instance profile holds, and the group would never be Ready.
+#[test]
+fn own_role_that_another_instance_profile_holds_stays_without_its_group() {
+    let scenario = changed_to_given();
+    let held = UnusedRole { other_profiles: vec!["of-a-person".into()], ..unused_role(&scenario) };
+    let plan = scenario.with(|s| s.state.unused_role = Some(held)).plan();
+    assert_eq!(step_names(&plan), Vec::<&str>::new());
+    assert!(plan.events.iter().any(|event| event.message.contains("of-a-person")), "{:?}", plan.events);
+}
+
 /// A person removes the record just after the spec has named another role: the group's own role would stay forever.
 #[test]
 fn own_role_that_nothing_records_is_found_again() {

@@ -14,7 +14,7 @@ use crate::provisioner::eks::observed::version_number;
 use crate::provisioner::eks::resolve::ResourceNames;
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views, find_orphaned_records};
-use crate::provisioner::role_users::{KeptEntry, node_user};
+use crate::provisioner::role_users::{KeptEntry, node_user, other_profiles};
 use crate::provisioner::{GroupId, join};
 use crate::rotation::{Drains, NodeInstance};
 
@@ -214,13 +214,17 @@ async fn role_use(
     if let Some(user) = user.as_ref().filter(|user| !user.is_deleting) {
         return Ok((Some(format!("the InstanceGroup {}", user.group)), None));
     }
-    let Some(profile) = profile else { return Ok((None, None)) };
-    let profiles = [profile.arn.clone()];
+    let others = other_profiles(o, &role.arn, &role.name).await?;
+    let profiles: Vec<_> = profile.into_iter().chain(&others).map(|profile| profile.arn.clone()).collect();
+    if profiles.is_empty() {
+        return Ok((None, None));
+    }
     let running = o.inventory.aws().ec2.instances_with_profiles(&profiles).await.map_err(ObserveError::Aws)?;
     Ok(match (running.first(), user) {
-        (None, _) => (None, None),
         (Some(_), Some(deleting)) => (None, Some(deleting.group)),
         (Some(instance), None) => (Some(format!("the instance {instance}")), None),
+        // IAM deletes no role that an instance profile holds, and what launches with it needs the role's policies.
+        (None, _) => (others.first().map(|other| format!("the instance profile {}", other.name)), None),
     })
 }
 

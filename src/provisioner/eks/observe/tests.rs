@@ -12,8 +12,8 @@ use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::samples::{cluster, instance, network_object, scaling_activity, scaling_group};
 use crate::aws::{
-    AccessEntry, AwsErrorKind, Cluster, Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, TemplatePin,
-    TemplateVersion,
+    AccessEntry, AwsErrorKind, Cluster, Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag,
+    TemplatePin, TemplateVersion,
 };
 use crate::provisioner::eks::launch_template::fingerprint::Fingerprint;
 use crate::provisioner::eks::names::GroupNames;
@@ -315,6 +315,44 @@ async fn own_role_stays_while_an_instance_outside_of_the_group_runs_with_it() {
     assert_eq!(found(&map_roles).await.previous_roles.unused_auth_entries, [entry]);
     let unused = found("").await.unused_role.expect("nothing uses it any more");
     assert!(unused.role.is_some() && unused.profile.is_some());
+}
+
+/// A person put the group's role into an instance profile of their own. IAM deletes no such role, and what launches with the
+/// profile would lose the role's policies before IAM says so.
+#[tokio::test]
+async fn role_in_an_instance_profile_of_others_stays() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let (names, tags) = (&resolved.names, resolved.iam_tags());
+    let (name, arn) = (names.role.clone(), resolved.role_arn.clone());
+    let role = Role { id: "AROA-1".into(), name: name.clone(), arn, tags: tags.clone(), ..Role::default() };
+    let profile = |name: &str, tags: &[Tag]| InstanceProfile {
+        id: format!("AIPA-{name}"),
+        name: name.into(),
+        arn: format!("arn:aws:iam::1:instance-profile/{name}"),
+        created: None,
+        role: Some(role.clone()),
+        tags: tags.to_vec(),
+    };
+    let (own, other) = (profile(&name, &tags), profile("of-a-person", &[]));
+    stub.update(|d| {
+        d.roles.insert(name.clone(), role.clone());
+        d.profiles = [own, other.clone()].map(|profile| (profile.name.clone(), profile)).into();
+    });
+    let in_use = async || {
+        let status = InstanceGroupStatus::default();
+        let observed = with_observer(&stub, "", async |observer| {
+            remaining_resources(&observer, &resolved.desired.id, names, &resolved.ownership_tags, &status).await
+        });
+        observed.await.expect("what remains").role_in_use
+    };
+    assert_eq!(in_use().await.as_deref(), Some("the instance profile of-a-person"));
+    stub.update(|d| d.instances = vec![("i-1".into(), other.arn.clone())]);
+    assert_eq!(in_use().await.as_deref(), Some("the instance i-1"));
+    stub.update(|d| {
+        d.instances.clear();
+        d.profiles.remove("of-a-person");
+    });
+    assert_eq!(in_use().await, None);
 }
 
 /// A user breaks aws-auth while a group is deleted. The group's entry would stay forever, and admit any role of that

@@ -10,6 +10,7 @@ use crate::provisioner::eks::role::previous_roles::all_nodes_use_role;
 use crate::provisioner::join;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::provisioner::role_region::other_region;
+use crate::provisioner::role_users::other_profiles;
 
 /// Reads the controller's own role once nothing runs with it; `None` while it may be in use, or without one.
 ///
@@ -57,7 +58,11 @@ pub(crate) async fn observe(
     let is_tag_added = role.as_ref().is_some_and(|role| adopted.role.as_ref() == Some(&role.id));
     let profile_tags = profile.as_ref().map_or(&[][..], |profile| &profile.tags);
     let other_region = other_region(role.as_ref(), profile_tags, is_tag_added, &resolved.region);
-    let unused = UnusedRole { role, profile, attached_policies, inline_policies, other_region };
+    let other_profiles = match &role {
+        Some(role) => other_profiles(o, &role.arn, &role.name).await?.into_iter().map(|p| p.name).collect(),
+        None => Vec::new(),
+    };
+    let unused = UnusedRole { role, profile, attached_policies, inline_policies, other_region, other_profiles };
     if unused.reason_to_keep(&managed.policies).is_some() {
         o.process_state.set_unused_role_kept(&key);
     }
