@@ -46,8 +46,8 @@ pub struct DeleteInput<'a> {
     pub untagged_role: Option<&'a str>,
     /// The controller-created role; read once the profiles are deleted.
     pub previous_role: Option<&'a PreviousRole>,
-    /// Name of the controller-created role if another group uses it. The role is then kept.
-    pub role_in_use: Option<&'a str>,
+    /// The controller-created role if others use it, by name, and who does. The role is then kept.
+    pub role_in_use: Option<(&'a str, &'a str)>,
     /// The group's aws-auth entries that no other group uses.
     pub aws_auth_entries: &'a [AuthEntry],
     /// The group's access entries that no other group uses.
@@ -223,10 +223,8 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
     if builder.outcome.is_some() {
         return;
     }
-    if let Some(role) = input.role_in_use {
-        let message = format!(
-            "keeping the role {role}: another group uses it in spec.eks-fargate.podExecutionRoleArn; delete it manually once no group uses it"
-        );
+    if let Some((role, user)) = input.role_in_use {
+        let message = format!("keeping the role {role}: {user} uses it; delete it manually once nothing uses it");
         builder.events.push(Event::warning(EventReason::RoleRetained, message));
     }
     if input.id.has_finalizer {

@@ -82,7 +82,7 @@ pub(crate) async fn observed_state(
     let mut entries_of_others = Vec::new();
     // A profile of the group itself is deleted before the entry is removed.
     let is_in_use = |arn: &String| profiles.iter().any(|profile| profile.role_arn == *arn);
-    for role_arn in roles.into_iter().filter(|arn| *arn != r.derived_role_arn && !is_in_use(arn)) {
+    for role_arn in roles.into_iter().filter(|arn| !is_in_use(arn)) {
         if let Some(user) = profile_user(o, &r.desired.cluster, &role_arn).await? {
             unused_auth_entries.retain(|entry| entry.role_arn != role_arn);
             unused_access_entries.retain(|entry| entry.principal != role_arn);
@@ -119,6 +119,12 @@ pub(crate) async fn observed_state(
     let had_own_role = status.managed.as_ref().is_some_and(|m| !m.policies.is_empty());
     if had_own_role && !r.uses_derived_role() && !state.is_derived_role_shared && is_aws_auth_readable {
         state.previous_role = read_own_role(o, &r.names.role, &r.ownership_tags, &r.region, status).await?;
+        let arn = &r.derived_role_arn;
+        let is_in_use = state.profiles.iter().any(|profile| profile.role_arn == *arn);
+        // The role of a profile that the group still has stays as well, until the profile is gone.
+        if state.previous_role.is_some() && !is_in_use && profile_user(o, &r.desired.cluster, arn).await?.is_some() {
+            (state.previous_role, state.is_derived_role_shared) = (None, true);
+        }
     }
     Ok(state)
 }
@@ -258,6 +264,14 @@ async fn read_own_role(
     Ok(Some(PreviousRole { role, attached_policies, inline_policies, other_region }))
 }
 
+/// Who uses the controller-created role besides the group: its pods would get no credentials without the role.
+async fn role_user(o: &Observer<'_>, id: &GroupId, cluster: &str, role_arn: &str) -> ObserveResult<Option<String>> {
+    match o.group_index.is_role_shared(role_arn, &id.key()) {
+        true => Ok(Some("another group".to_owned())),
+        false => profile_user(o, cluster, role_arn).await,
+    }
+}
+
 /// The remaining resources of a group that is being deleted.
 pub(crate) struct RemainingResources {
     /// The group's profiles.
@@ -266,8 +280,8 @@ pub(crate) struct RemainingResources {
     pub untagged_role: Option<String>,
     /// The controller-created role, once the profiles are deleted.
     pub previous_role: Option<PreviousRole>,
-    /// Name of the controller-created role if another group uses it.
-    pub role_in_use: Option<String>,
+    /// The controller-created role if others use it, by name, and who does.
+    pub role_in_use: Option<(String, String)>,
     /// The group's aws-auth entries that no other group uses.
     pub aws_auth_entries: Vec<AuthEntry>,
     /// The group's access entries that no other group uses.
@@ -331,8 +345,12 @@ pub async fn remaining_resources(
             remaining.previous_role = found.or(remaining.previous_role);
         }
     }
-    let used = |previous: &mut PreviousRole| o.group_index.is_role_shared(&previous.role.arn, &id.key());
-    remaining.role_in_use = remaining.previous_role.take_if(used).map(|previous| previous.role.name);
+    if let Some(previous) = remaining.previous_role.take_if(|previous| previous.other_region.is_none()) {
+        match role_user(o, id, cluster, &previous.role.arn).await? {
+            Some(user) => remaining.role_in_use = Some((previous.role.name, user)),
+            None => remaining.previous_role = Some(previous),
+        }
+    }
     // The entry of a role that is deleted is removed too, even if another controller wrote it.
     let own = |arn: &&String| all_names.iter().any(|names| arn.ends_with(&format!(":role/{}", names.role)));
     let own = status.nodes_instance_role_arn.as_ref().filter(own);
@@ -367,7 +385,8 @@ pub async fn remaining_resources(
             remaining.kept_entries.push(KeptEntry { role_arn: arn.clone(), user });
         }
     }
-    let is_kept = |arn: &String| remaining.kept_entries.iter().any(|kept| kept.role_arn == *arn);
+    let stays = |arn: &String| remaining.role_in_use.is_some() && Some(arn) == own;
+    let is_kept = |arn: &String| stays(arn) || remaining.kept_entries.iter().any(|kept| kept.role_arn == *arn);
     let removed = auth_roles.into_iter().filter(|arn| !is_kept(arn));
     remaining.aws_auth_entries = removed.filter_map(|arn| present_auth_entry(o, arn)).collect();
     for arn in access_roles.into_iter().filter(|arn| !is_kept(arn)).collect::<Vec<_>>() {

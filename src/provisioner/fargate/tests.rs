@@ -138,3 +138,46 @@ async fn deletion_waits_until_the_entry_of_its_role_can_be_looked_for() {
         "it joined by an access entry alone"
     );
 }
+
+/// A person gave the controller's role to a Fargate profile of their own, for example with eksctl. Its pods would lose their
+/// credentials and their access with the role and its entry.
+#[tokio::test]
+async fn role_that_a_profile_of_others_uses_stays() {
+    let stub = Arc::new(FakeAws::default());
+    let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+    group.metadata.namespace = Some("team".into());
+    let id = group_id(&group);
+    let tags = ownership_tags("demo", &id);
+    let name = ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2").role;
+    let arn = format!("arn:aws:iam::1:role/{name}");
+    let role = Role { name: name.clone(), arn: arn.clone(), tags: tags.clone(), ..Role::default() };
+    let profile = FargateProfile {
+        name: "of-a-person".into(),
+        arn: "arn".into(),
+        role_arn: arn.clone(),
+        subnets: vec![],
+        selectors: vec![],
+        status: ProfileStatus::Active,
+        issues: vec![],
+        tags: vec![],
+    };
+    stub.update(|d| {
+        d.roles.insert(name.clone(), role);
+        d.fargate.insert(profile.name.clone(), profile);
+    });
+    let map_roles = aws_auth::add_entries(None, &[AuthEntry::for_pods(&arn)]).unwrap().unwrap();
+    let cluster = FakeCluster::new(&stub).with_map_roles(&map_roles);
+    let deleted = async || {
+        let status = json!({"nodesInstanceRoleArn": arn, "managed": {"authEntries": [arn], "policies": ["p"]}});
+        let status = serde_json::from_value(status).expect("a status");
+        let evidence = OwnershipEvidence::from_status(None, false, &status);
+        remaining_resources(&cluster.observer(), &id, "demo", &evidence, &tags, &status).await.expect("what remains")
+    };
+    let kept = deleted().await;
+    assert_eq!(kept.role_in_use, Some((name.clone(), "the Fargate profile of-a-person".to_owned())));
+    assert!(kept.previous_role.is_none() && kept.aws_auth_entries.is_empty());
+    stub.update(|d| d.fargate.clear());
+    let gone = deleted().await;
+    assert_eq!(gone.role_in_use, None);
+    assert!(gone.previous_role.is_some() && gone.aws_auth_entries.len() == 1);
+}

@@ -916,7 +916,7 @@ fn deletion_plan_from(
         untagged_role: None,
         tag_retry_pending: scenario.observed.tag_retry_pending,
         previous_role,
-        role_in_use,
+        role_in_use: role_in_use.map(|role| (role, "another group")),
         aws_auth_entries: &auth,
         access_entries: &[],
         kept_entries: &[],
