@@ -117,6 +117,9 @@ pub struct InstanceGroupStatus {
     /// same update.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub update_of: Option<String>,
+    /// When that update was first seen to have failed, in RFC 3339. The retry counts from it.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub update_failed_at: Option<String>,
     /// Attributes that the controller itself set on resources other tools may also write to. The controller removes
     /// only these.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]

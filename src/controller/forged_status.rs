@@ -77,7 +77,7 @@ fn forged_statuses() -> Vec<(&'static str, Value)> {
 }
 
 /// Fields that name no resource, or only what belongs to a resource of the group itself.
-const NAME_NO_OTHER_RESOURCE: [&str; 66] = [
+const NAME_NO_OTHER_RESOURCE: [&str; 67] = [
     "boundariesRevision",
     "conditions",
     "configMD5",
@@ -144,6 +144,7 @@ const NAME_NO_OTHER_RESOURCE: [&str; 66] = [
     "template.lastReadyVersion",
     "template.version",
     "template.warmPool",
+    "updateFailedAt",
     "updateOf",
 ];
 

@@ -52,7 +52,8 @@ impl Apply for NodegroupStep {
 /// Records the id of an update, the only way to read its result later. If this write fails, the node group's own status
 /// still shows the update, and its client token prevents a second one.
 async fn record_update(run: &ApplyRun<'_>, response: AwsResult<String>, change_hash: &str) -> StepResult {
-    let status = json!({ "updateId": response.map_err(StepError::Aws)?, "updateOf": change_hash });
+    let status =
+        json!({ "updateId": response.map_err(StepError::Aws)?, "updateOf": change_hash, "updateFailedAt": null });
     let (namespace, name) = (&run.id.namespace, &run.id.name);
     let version = run.ctx.kube.patch_status(namespace, name, &run.resource_version, status).await;
     version.map(StepOutcome::ObjectUpdated).map_err(StepError::Kube)

@@ -11,13 +11,14 @@ use super::observed::{ObservedNodegroup, Partition};
 use crate::api::rfc3339;
 use crate::aws::nodegroup::{Issue, Nodegroup, NodegroupStatus, NodegroupUpdate, UpdateStatus};
 use crate::aws::{InstanceState, TemplatePin};
-use crate::plan::{Event, EventReason, NodegroupStep, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Step, waiting};
+use crate::plan::{Event, EventReason, NodegroupStep, Outcome, Phase, PlanBuilder, Reason, Step, waiting};
 use crate::provisioner::launch_failures;
 use crate::rotation::NodeInstance;
 use crate::rotation::node_health::{ReadyLimits, unready_nodes};
 use crate::settings::Timing;
 
-/// How long after its start a failed update is retried: an hour by default. EKS itself retries a node for 15 minutes.
+/// How long after its failure an update is retried: an hour by default. EKS itself retries a node for 15 minutes, and an
+/// update of many nodes runs for hours.
 fn update_retry_delay(timing: &Timing) -> SignedDuration {
     timing.retry_delay * 12
 }
@@ -26,8 +27,9 @@ impl PlanInput<'_> {
     /// When a failed update with this change hash is retried. `None` if there is no such update, the delay is over, or a
     /// person asked for a retry.
     pub(crate) fn update_retry_at(&self, change_hash: &str) -> Option<Timestamp> {
-        let update = self.observed.update.as_ref().filter(|u| is_failed(u) && !self.is_requested)?;
-        let at = update.created? + update_retry_delay(self.timing);
+        self.observed.update.as_ref().filter(|u| is_failed(u) && !self.is_requested)?;
+        let recorded = self.status.update_failed_at.as_ref().and_then(|at| at.parse().ok());
+        let at = recorded.unwrap_or(self.now) + update_retry_delay(self.timing);
         (self.status.update_of.as_deref() == Some(change_hash) && at > self.now).then_some(at)
     }
 }
@@ -134,7 +136,7 @@ pub(crate) fn update_failed(input: &PlanInput) -> Outcome {
     let reason = errors.first().and_then(issue_reason).unwrap_or(Reason::UpdateFailed);
     let remedy = errors.first().map_or("", |error| issue_remedy(&error.code));
     let at = input.status.update_of.as_deref().and_then(|of| input.update_retry_at(of)).map(rfc3339);
-    let at = at.map_or_else(|| "one hour after it started".to_owned(), |at| format!("at {at}"));
+    let at = at.map_or_else(|| "one hour after it failed".to_owned(), |at| format!("at {at}"));
     let retry = format!("it is retried {at}, immediately after a spec change, or by instance-manager reconcile");
     blocked_outcome(reason, format!("the update {id} failed: {why}; {remedy}{retry}"))
 }
@@ -181,9 +183,33 @@ pub(crate) fn deletion_failure(input: &PlanInput, found: &Nodegroup) -> String {
 /// Sets the outcome of a group without pending changes: whether all nodes are Ready, and if not, why.
 pub(crate) fn check_readiness(input: &PlanInput, group: &ObservedNodegroup, builder: &mut PlanBuilder) {
     if input.status.update_of.is_some() && !input.observed.update.as_ref().is_some_and(is_failed) {
-        builder.status_update.fields.insert("updateOf".into(), Value::Null);
+        forget_update(input, builder);
     }
     report_readiness(input, group, builder);
+}
+
+/// Records when the recorded update was first seen to have failed, unless the plan starts another one.
+pub(crate) fn record_failed_update(input: &PlanInput, builder: &mut PlanBuilder) {
+    let has_failed = input.observed.update.as_ref().is_some_and(is_failed);
+    let is_over = builder.status_update.fields.contains_key("updateOf") || starts_update(builder);
+    if has_failed && input.status.update_failed_at.is_none() && !is_over {
+        builder.status_update.fields.insert("updateFailedAt".into(), json!(rfc3339(input.now)));
+    }
+}
+
+/// Forgets the recorded update, which nothing asks for any more.
+pub(crate) fn forget_update(input: &PlanInput, builder: &mut PlanBuilder) {
+    builder.status_update.fields.insert("updateOf".into(), Value::Null);
+    if input.status.update_failed_at.is_some() {
+        builder.status_update.fields.insert("updateFailedAt".into(), Value::Null);
+    }
+}
+
+fn starts_update(builder: &PlanBuilder) -> bool {
+    builder.steps.iter().any(|planned| {
+        let Step::Nodegroup(step) = &planned.step else { return false };
+        matches!(step, NodegroupStep::UpdateNodegroup { .. } | NodegroupStep::UpdateNodegroupVersion { .. })
+    })
 }
 
 /// Publishes the end of the recorded update once, and forgets it, unless the plan starts another one.
@@ -195,12 +221,8 @@ pub(crate) fn report_completed_update(input: &PlanInput, partitioned: &Partition
     let message =
         format!("EKS has completed the update {} ({}) of the node group{name}{since}", update.id, update.kind);
     builder.events.push(Event::normal(EventReason::NodeGroupUpdated, message));
-    let is_update = |planned: &PlannedStep| {
-        let Step::Nodegroup(step) = &planned.step else { return false };
-        matches!(step, NodegroupStep::UpdateNodegroup { .. } | NodegroupStep::UpdateNodegroupVersion { .. })
-    };
-    if !builder.steps.iter().any(is_update) {
-        builder.status_update.fields.insert("updateOf".into(), Value::Null);
+    if !starts_update(builder) {
+        forget_update(input, builder);
     }
 }
 

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
-use serde_json::{Value, json};
+use serde_json::json;
 
 use super::input::PlanInput;
 use super::observed::{ObservedNodegroup, Partition, partition};
@@ -43,6 +43,7 @@ pub fn plan(input: &PlanInput) -> Plan {
     }
     builder.steps.extend(creation);
     health::report_completed_update(input, &partitioned, &mut builder);
+    health::record_failed_update(input, &mut builder);
     blue_green::uncordon_nodes_in_progress(input, &mut builder);
     create::ownership_conflict(input).into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
     let rechecks = [recheck_at, input.persistent_failure.retry_at()];
@@ -109,7 +110,7 @@ fn plan_active(
     if builder.outcome.is_none() {
         // The spec no longer asks for the change of the recorded update.
         if input.status.update_of.is_some() {
-            builder.status_update.fields.insert("updateOf".into(), Value::Null);
+            health::forget_update(input, builder);
         }
         broken.outcome().into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
         health::check_readiness(input, current, builder);

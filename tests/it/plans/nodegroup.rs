@@ -516,13 +516,35 @@ fn failed_update_is_retried_after_an_hour_a_spec_change_or_on_request() {
         "{message}"
     );
     assert!(failed.plan().recheck_at.is_some());
-    let later =
-        failed.clone().with(|s| s.state.update.as_mut().expect("an update").created = Some(timestamp(LONG_AGO)));
+    assert_eq!(failed.plan().status_update.fields.get("updateFailedAt"), Some(&json!(NOW)));
+    let later = failed.clone().with(|s| s.status.update_failed_at = Some(LONG_AGO.into()));
     assert!(later.step_names().contains(&"UpdateNodegroupVersion"));
+    assert_eq!(later.plan().status_update.fields.get("updateFailedAt"), None, "the step forgets it");
     let asked = failed.clone().with(|s| s.is_requested = true);
     assert!(asked.step_names().contains(&"UpdateNodegroupVersion"));
     let other = failed.with(|s| s.resolved = resolve_spec(&spec_text("releaseVersion: 1.33.0-20251001")));
     assert!(other.step_names().contains(&"UpdateNodegroupVersion"));
+}
+
+/// EKS takes hours for many nodes. An update that fails after them would be started again at once, for ever.
+#[test]
+fn update_that_ran_for_hours_before_it_failed_is_retried_an_hour_after_the_failure() {
+    let newer = spec_text("releaseVersion: 1.33.0-20250601");
+    let change_hash = match &Scenario::converged("", &newer).plan().steps.last().expect("a step").step {
+        Step::Nodegroup(NodegroupStep::UpdateNodegroupVersion { change_hash, .. }) => change_hash.clone(),
+        other => panic!("{other:?}"),
+    };
+    let failed = Scenario::converged("", &newer).with(|s| {
+        (s.status.update_id, s.status.update_of) = (Some("update-1".into()), Some(change_hash));
+        let update = update(UpdateStatus::Failed, "VersionUpdate");
+        s.state.update = Some(NodegroupUpdate { created: Some(timestamp(LONG_AGO)), ..update });
+    });
+    assert_eq!(failed.blocked().0, Reason::UpdateFailed);
+    let first = failed.plan();
+    assert_eq!(first.status_update.fields.get("updateFailedAt"), Some(&json!(NOW)));
+    let second = failed.with(|s| s.status.update_failed_at = Some(NOW.into())).plan();
+    assert_eq!((second.outcome, second.recheck_at), (first.outcome, first.recheck_at), "nothing is written");
+    assert_eq!(second.status_update.fields.get("updateFailedAt"), None);
 }
 
 #[test]
