@@ -7,6 +7,7 @@ use crate::api::InstanceGroupStatus;
 use crate::aws::InstanceState;
 use crate::ownership::has_ownership_tags;
 use crate::provisioner::Release;
+use crate::provisioner::rejected_fields::Part;
 
 /// Decides for one group what a release has to change. Pure.
 pub fn release(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> Release {
@@ -28,6 +29,10 @@ pub fn release(resolved: &ResolvedGroup, state: &ObservedState, status: &Instanc
         return Release::RotationInProgress(member.instance.id.clone());
     }
     let Some(number) = pin.version_number() else { return Release::NotNeeded("follows $Latest already") };
+    // Which nodes are outdated is not known while one of these fields cannot be used.
+    if let Some((reason, message)) = resolved.broken.problem_of(&[Part::Launch, Part::Subnets, Part::Rotation]) {
+        return Release::Skipped(format!("{reason}: {message}"));
+    }
     match state.template.as_ref().filter(|template| template.id == pin.id).map(|template| template.latest_version) {
         None => Release::NotNeeded("refers to a launch template that is not its own"),
         Some(latest) if latest != number => Release::PinnedToOlderVersion { number, latest },

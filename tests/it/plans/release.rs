@@ -35,3 +35,17 @@ fn release_is_refused_when_launch_would_change() {
     let untagged = converged().with_scaling_group(|g| g.tags.clear());
     assert!(matches!(plan_release(&untagged), Release::NotNeeded(_)));
 }
+
+/// A broken field leaves open which nodes are outdated. The Keiko controller would replace them all at once.
+#[test]
+fn group_whose_outdated_nodes_are_not_known_is_not_released() {
+    for part in [&[Part::Launch], &[Part::Subnets], &[Part::Rotation]] as [&'static [Part]; 3] {
+        let problem = SpecError::invalid("spec.eks.configuration.image", "ami-x", "is not an AMI", "correct it");
+        let broken = converged().with(|s| s.resolved.broken.push(part, problem));
+        let Release::Skipped(why) = plan_release(&broken) else { panic!("{:?}", plan_release(&broken)) };
+        assert!(why.contains("ami-x"), "{why}");
+    }
+    let tags = SpecError::invalid("spec.eks.configuration.tags", "x", "is not a tag", "correct it");
+    let broken = converged().with(|s| s.resolved.broken.push(&[Part::Tags], tags));
+    assert!(matches!(plan_release(&broken), Release::FollowLatest { .. }), "no node depends on it");
+}
