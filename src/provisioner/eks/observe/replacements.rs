@@ -7,6 +7,7 @@ use super::super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
 use crate::aws::{AwsErrorKind, InstanceState, ScalingActivity, ScalingGroup};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
+use crate::provisioner::rejected_fields::Part;
 use crate::rotation::NodeInstance;
 
 /// Why Auto Scaling has launched nothing since the rotation took a node out of service. An autoscaler lowers the
@@ -93,8 +94,9 @@ pub(super) fn failed(
     let since = |m: &NodeInstance| Some((m.instance.id.clone(), m.instance.in_service_since?));
     let waiting = members.iter().filter(never_ready).filter_map(since).collect();
     let hash = &resolved.fingerprint.hash;
-    // A forecast asks what another revision would do.
-    if status.template.as_ref().and_then(|template| template.hash.as_ref()) != Some(hash) {
+    // A forecast asks what another revision would do. With a broken launch field, every instance would count as a replacement.
+    let is_broken = resolved.broken.contains(Part::Launch);
+    if is_broken || status.template.as_ref().and_then(|template| template.hash.as_ref()) != Some(hash) {
         return Vec::new();
     }
     let recorded = status.failed_replacements.as_ref().filter(|failed| failed.template == *hash);

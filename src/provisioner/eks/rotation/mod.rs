@@ -73,8 +73,11 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         is_requested: input.is_requested,
         now: input.now,
     };
-    let failed = replacements.update(input.status).map(|failed| ("failedReplacements".to_owned(), failed));
-    builder.status_update.fields.extend(failed);
+    // Without a usable launch field, the hash is not the desired one, and no node counts as outdated.
+    if !input.resolved.broken.contains(Part::Launch) {
+        let failed = replacements.update(input.status).map(|failed| ("failedReplacements".to_owned(), failed));
+        builder.status_update.fields.extend(failed);
+    }
     let mut decision = decide(&rolling_update::RollingUpdateInput {
         scaling_group: &group.name,
         group_uid: &input.resolved.desired.id.uid,
