@@ -2,9 +2,10 @@
 //! detached them, and nothing else would ever uncordon them.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
-use super::{Planner, Planning, kind_of};
-use crate::api::{GroupId, InstanceGroupStatus, ProvisionerKind};
+use super::{Planner, Planning};
+use crate::api::GroupId;
 use crate::aws::AwsResult;
 use crate::aws::error::none_if_not_found;
 use crate::plan::{NodeStep, PlannedStep, UncordonReason};
@@ -16,29 +17,19 @@ const MAX_INSTANCES: usize = 100;
 
 impl Planner {
     /// Adds steps that uncordon the nodes of detached instances. AWS is asked only while a Ready node with a record of the
-    /// group is in no scaling group. The next pass repeats what AWS does not answer.
-    pub(super) async fn uncordon_detached_nodes(
-        &self,
-        id: &GroupId,
-        status: &InstanceGroupStatus,
-        observer: &Observer<'_>,
-        planning: &mut Planning,
-    ) {
-        let is_observed = match kind_of(status) {
-            ProvisionerKind::Eks => true,
-            // Its scaling groups were read for the plan. While EKS deletes a node group, they are not, and EKS drains.
-            ProvisionerKind::EksManaged => planning.snapshot.is_some() && !id.is_deleting(),
-            ProvisionerKind::EksFargate => false,
-        };
-        let mut recorded = self.node_index.instances_with_records_of(&id.uid);
+    /// group is in no scaling group that was read. The next pass repeats what AWS does not answer.
+    pub(super) async fn uncordon_detached_nodes(&self, id: &GroupId, observer: &Observer<'_>, planning: &mut Planning) {
+        let mut left = self.node_index.instances_with_records_of(&id.uid);
         // A terminated instance has no Ready node for long.
-        recorded.retain(|(_, node)| node.ready);
-        if !is_observed || recorded.is_empty() {
+        left.retain(|(instance, node)| node.ready && self.inventory.group_of_instance(instance).is_none());
+        left.truncate(MAX_INSTANCES);
+        if left.is_empty() {
             return;
         }
-        match self.detached_instances(status, observer, &recorded).await {
+        let ids: Vec<_> = left.iter().map(|(instance, _)| instance.clone()).collect();
+        match self.detached_instances(&ids, observer.max_cache_age).await {
             Ok(detached) => {
-                let nodes = recorded.into_iter().filter(|(instance, _)| detached.contains(instance));
+                let nodes = left.into_iter().filter(|(instance, _)| detached.contains(instance));
                 let steps: Vec<_> = nodes.flat_map(|(_, node)| undo_steps(&node, &id.uid)).collect();
                 planning.plan.steps.splice(0..0, steps.into_iter().map(PlannedStep::from));
             }
@@ -46,35 +37,30 @@ impl Planner {
         }
     }
 
-    /// The instances that run, belong to no scaling group, and were not returned to the warm pool.
-    async fn detached_instances(
-        &self,
-        status: &InstanceGroupStatus,
-        observer: &Observer<'_>,
-        recorded: &[(String, NodeView)],
-    ) -> AwsResult<BTreeSet<String>> {
-        let (inventory, max_age) = (&self.inventory, observer.max_cache_age);
-        let scaling_group = match kind_of(status) {
-            ProvisionerKind::Eks => status.active_scaling_group_name.as_deref().filter(|name| !name.is_empty()),
-            ProvisionerKind::EksManaged | ProvisionerKind::EksFargate => None,
-        };
-        if let Some(name) = scaling_group {
-            // The plan may have ended before it was read.
-            inventory.group(name, max_age).await?;
+    /// Those of the instances that run and belong to no scaling group.
+    async fn detached_instances(&self, ids: &[String], max_age: Duration) -> AwsResult<BTreeSet<String>> {
+        let ec2 = &self.inventory.aws().ec2;
+        let mut detached: BTreeSet<_> = ec2.running_instances(ids).await?.into_iter().collect();
+        if detached.is_empty() {
+            return Ok(detached);
         }
-        let ids = recorded.iter().map(|(instance, _)| instance.clone());
-        let left: Vec<_> = ids.filter(|id| inventory.group_of_instance(id).is_none()).take(MAX_INSTANCES).collect();
-        if left.is_empty() {
-            return Ok(BTreeSet::new());
-        }
-        let mut detached: BTreeSet<_> = inventory.aws().ec2.running_instances(&left).await?.into_iter().collect();
-        if let Some(name) = scaling_group.filter(|_| !detached.is_empty()) {
-            let pool = none_if_not_found(inventory.warm_pool(name, max_age).await)?;
-            for warm in pool.iter().flat_map(|pool| pool.iter()) {
-                detached.remove(&warm.instance.id);
+        // The plan may have ended before their scaling group was read.
+        for (instance, scaling_group) in ec2.scaling_groups_of(ids).await? {
+            if self.is_in_scaling_group(&scaling_group, &instance, max_age).await? {
+                detached.remove(&instance);
             }
         }
         Ok(detached)
+    }
+
+    /// Whether an instance is in a scaling group, or was returned to its warm pool.
+    async fn is_in_scaling_group(&self, scaling_group: &str, instance: &str, max_age: Duration) -> AwsResult<bool> {
+        let Some(found) = self.inventory.group(scaling_group, max_age).await? else { return Ok(false) };
+        if found.instances.iter().any(|member| member.id == instance) {
+            return Ok(true);
+        }
+        let pool = none_if_not_found(self.inventory.warm_pool(scaling_group, max_age).await)?;
+        Ok(pool.iter().flat_map(|pool| pool.iter()).any(|warm| warm.instance.id == instance))
     }
 }
 
@@ -132,11 +118,9 @@ mod tests {
         let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
         (group.metadata.namespace, group.metadata.uid) = (Some("team".into()), Some("own".into()));
         let (id, context) = (group_id(&group), GroupContext::default());
-        let status = json!({"activeScalingGroupName": "demo-team-web"});
-        let status = serde_json::from_value(status).expect("a status");
         let observer = planner.observer(&context, Duration::ZERO, Timestamp::UNIX_EPOCH);
         let mut planning = blocked(&id, Reason::InvalidSpec, String::new());
-        planner.uncordon_detached_nodes(&id, &status, &observer, &mut planning).await;
+        planner.uncordon_detached_nodes(&id, &observer, &mut planning).await;
         let steps = planning.plan.steps.iter().map(|planned| match &planned.step {
             Step::Node(NodeStep::UncordonNode { node, reason: UncordonReason::InstanceDetached }) => {
                 format!("uncordon {node}")

@@ -111,12 +111,12 @@ impl Planner {
         let id = group_id(group);
         let observer = self.observer(context, max_age, now);
         let mut planning = self.plan_group(group, &id, context, &observer).await?;
-        let status = group.status.clone().unwrap_or_default();
-        self.uncordon_detached_nodes(&id, &status, &observer, &mut planning).await;
+        self.uncordon_detached_nodes(&id, &observer, &mut planning).await;
         // A group with a snapshot continues, also when some of its fields cannot be used.
         if planning.failure_reason.is_none() || planning.snapshot.is_some() {
             return Ok(planning);
         }
+        let status = group.status.clone().unwrap_or_default();
         let plan = self.stop_rotation(&id, &status, context, &observer, planning.plan).await;
         Ok(Planning { plan, ..planning })
     }
