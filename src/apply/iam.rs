@@ -67,7 +67,7 @@ impl ApplyRun<'_> {
                     return Err(StepError::Aws(error));
                 }
                 let found = iam.get_profile(profile).await.map_err(StepError::Aws)?;
-                if !found.and_then(|profile| profile.role).is_some_and(|found| found.name == role) {
+                if found.and_then(|profile| profile.role).is_none_or(|found| found.name != role) {
                     return Err(StepError::Aws(error));
                 }
             }
