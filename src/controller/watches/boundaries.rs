@@ -114,9 +114,10 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     warn_about_flags(&mut active, data.as_ref(), ctx);
     active.warnings.extend(live.and_then(|map| unknown_lock(map.annotations())));
     let valid = matches!(active.source, BoundariesSource::Live | BoundariesSource::NotConfigured);
-    let changed = {
+    let (changed, is_new) = {
         let old = ctx.stores.boundaries.get();
-        old.source != active.source || old.revision != active.revision || old.warnings != active.warnings
+        let changed = old.source != active.source || old.revision != active.revision || old.warnings != active.warnings;
+        (changed, is_newly_active(&old, &active, stored.as_ref() == data.as_ref()))
     };
     if changed {
         let (source, why) = (active.source.name(), active.source.why());
@@ -131,7 +132,7 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
             store_last_known_good(data, &ctx.planner, &ctx.config_namespace, Timestamp::now()).await;
         }
         if changed {
-            publish_boundaries_events(live, &active, errors.as_ref(), ctx).await;
+            publish_boundaries_events(live, &active, is_new, errors.as_ref(), ctx).await;
         }
     }
     let (revision, warnings) = (active.revision.clone(), active.warnings.len());
@@ -313,17 +314,28 @@ async fn read_last_known_good(ctx: &Context) -> Option<ConfigMapData> {
 async fn publish_boundaries_events(
     live: Option<&ConfigMap>,
     active: &ActiveBoundaries,
+    is_new: bool,
     errors: Option<&ConfigErrors>,
     ctx: &Context,
 ) {
     let target = config_map_target(&ctx.config_namespace, CONFIG_MAP, live);
-    for event in boundaries_events(active, errors) {
+    for event in boundaries_events(active, is_new, errors) {
         publish_event(&target, &event, ctx).await;
     }
 }
 
+/// Whether content became active that was not active before. A process that has just started knows nothing of before; the
+/// stored last known good content does (`is_stored`).
+fn is_newly_active(old: &ActiveBoundaries, active: &ActiveBoundaries, is_stored: bool) -> bool {
+    match old.source {
+        BoundariesSource::Unknown => !is_stored,
+        _ => old.source != active.source || old.revision != active.revision,
+    }
+}
+
 /// The events about the state of the boundaries. Each error has an event of its own: a message has a maximum length.
-fn boundaries_events(active: &ActiveBoundaries, errors: Option<&ConfigErrors>) -> Vec<Event> {
+/// `is_new`: the content was not active before.
+fn boundaries_events(active: &ActiveBoundaries, is_new: bool, errors: Option<&ConfigErrors>) -> Vec<Event> {
     let mut events: Vec<_> =
         active.warnings.iter().map(|w| Event::warning(EventReason::BoundariesWarning, w.to_string())).collect();
     match (&active.source, errors) {
@@ -346,9 +358,15 @@ fn boundaries_events(active: &ActiveBoundaries, errors: Option<&ConfigErrors>) -
                 )
             }));
         }
-        (BoundariesSource::Live, _) => events
+        (BoundariesSource::Live, _) if is_new => events
             .push(Event::normal(EventReason::BoundariesApplied, format!("revision {} is active", active.revision))),
-        (BoundariesSource::NotConfigured | BoundariesSource::Unknown | BoundariesSource::RevisionMissing(_), _) => {}
+        (
+            BoundariesSource::Live
+            | BoundariesSource::NotConfigured
+            | BoundariesSource::Unknown
+            | BoundariesSource::RevisionMissing(_),
+            _,
+        ) => {}
     }
     events
 }
@@ -372,6 +390,28 @@ mod tests {
         assert_eq!(["true", "yes", "false", "", "off"].map(warned), [const { None }; 5]);
         let warning = warned("ture").expect("a warning").to_string();
         assert!(warning.contains("lock-upgrades") && warning.contains("\"ture\" locks nothing"), "{warning}");
+    }
+
+    /// An admin who reads the events of the ConfigMap would look for an edit that nobody made, after each restart of the
+    /// controller. The end of an error is news, also when the old content is back.
+    #[test]
+    fn restart_of_the_controller_does_not_announce_the_content_again() {
+        let data = |text: &str| Some(ConfigMapData::from([("boundaries".to_owned(), text.to_owned())]));
+        let good = data("restricted: [spec.eks.configuration.image]");
+        let active = |live: &Option<ConfigMapData>| select_active(live.as_ref(), good.as_ref(), true);
+        let announced = |old: &ActiveBoundaries, live: &Option<ConfigMapData>| {
+            let (active, errors) = active(live);
+            let is_new = is_newly_active(old, &active, *live == good);
+            let events = boundaries_events(&active, is_new, errors.as_ref());
+            events.iter().any(|event| event.reason == EventReason::BoundariesApplied.to_string())
+        };
+        let started = ActiveBoundaries::default();
+        assert!(started.source == BoundariesSource::Unknown);
+        assert!(!announced(&started, &good), "nothing changed while no controller ran");
+        assert!(announced(&started, &data("restricted: [spec.eks.maxSize]")), "it was edited meanwhile");
+        let broken = active(&data("restricted: [")).0;
+        assert!(announced(&broken, &good), "the last known good content is live again");
+        assert!(!announced(&active(&good).0, &good));
     }
 
     #[tokio::test]
