@@ -11,9 +11,9 @@ use kube::{Client, Config};
 use serde_json::Value;
 
 use super::{
-    AttachedVolume, AwsAuthMap, DrainForecast, EventTarget, EvictOutcome, KubeApi, KubeError, KubeEvent, PodInfo,
-    ReportedRejections, UnschedulablePod, ZoneBoundPod, access_review, config_maps, drain_forecast, groups, nodes,
-    pods, revisions, strategy, zone_volumes,
+    AttachedVolume, AwsAuthMap, DrainBlocker, DrainForecast, EventTarget, EvictOutcome, KubeApi, KubeError, KubeEvent,
+    PodInfo, ReportedRejections, UnschedulablePod, ZoneBoundPod, access_review, config_maps, drain_forecast, groups,
+    nodes, pods, revisions, strategy, zone_volumes,
 };
 use crate::api::BoundariesRevision;
 use crate::lock::Locks;
@@ -129,6 +129,10 @@ impl KubeApi for KubeClient {
 
     async fn drain_forecast(&self, nodes: &BTreeSet<String>) -> Result<DrainForecast, KubeError> {
         drain_forecast::read(&self.client, nodes).await
+    }
+
+    async fn eviction_blockers(&self, node: &str) -> Result<Vec<DrainBlocker>, KubeError> {
+        drain_forecast::read_node(&self.client, node).await
     }
 
     async fn zone_bound_pods(&self, nodes: &BTreeSet<String>) -> Result<Vec<ZoneBoundPod>, KubeError> {

@@ -163,6 +163,22 @@ pub(super) async fn read(client: &Client, nodes: &BTreeSet<String>) -> Result<Dr
     Ok(forecast)
 }
 
+/// Reads which pods of one node are blocked now: its pods, and the budgets of their namespaces.
+pub(super) async fn read_node(client: &Client, node: &str) -> Result<Vec<DrainBlocker>, KubeError> {
+    let fields = format!("spec.nodeName={node},{}", pods::RUNNING);
+    let mut by_namespace: BTreeMap<String, Vec<Pod>> = BTreeMap::new();
+    for pod in pods::list(&Api::all(client.clone()), &fields).await? {
+        by_namespace.entry(pod.namespace().unwrap_or_default()).or_default().push(pod);
+    }
+    let (mut forecast, nodes) = (DrainForecast::default(), BTreeSet::from([node.to_owned()]));
+    for (namespace, pods) in by_namespace {
+        let budgets = budgets::list(client, Some(&namespace)).await?;
+        forecast.add(&budgets.iter().collect::<Vec<_>>(), &pods, &nodes);
+    }
+    forecast.obstacles.sort();
+    Ok(forecast.obstacles)
+}
+
 #[cfg(test)]
 mod tests {
     use serde_json::{Value, json};
@@ -238,6 +254,25 @@ mod tests {
             ]
         );
         assert_eq!(found.unmanaged, [("n1".to_owned(), "team/free-0".to_owned())]);
+    }
+
+    /// EKS says which node it could not drain, and neither which pod nor which budget.
+    #[tokio::test]
+    async fn blocked_pods_of_one_node_are_found_without_those_of_others() {
+        let client = fake::client(move |call| {
+            let items = match call.path.as_str() {
+                "/api/v1/pods" => vec![pod("web-0", "web", "n1", json!({})), pod("free-0", "free", "n1", json!({}))],
+                "/apis/policy/v1/namespaces/team/poddisruptionbudgets" => vec![
+                    budget("team", "web", "web", json!({"minAvailable": 2}), 0, 2),
+                    budget("team", "free", "free", json!({"minAvailable": 1}), 1, 1),
+                ],
+                other => panic!("{other} need not be read"),
+            };
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": items}))
+        });
+        let found = read_node(&client, "n1").await.expect("an answer");
+        let shown: Vec<_> = found.iter().map(|o| (o.pod.as_str(), o.budget.as_str(), o.limit.as_str())).collect();
+        assert_eq!(shown, [("team/web-0", "web", "minAvailable 2 of 2 pods")]);
     }
 
     /// The eviction API answers such a pod with an internal error forever, although both budgets allow an eviction.

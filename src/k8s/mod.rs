@@ -226,6 +226,9 @@ pub trait KubeApi: Send + Sync {
     /// budget allows no eviction, or where two may select the same pod.
     async fn drain_forecast(&self, nodes: &BTreeSet<String>) -> Result<DrainForecast, KubeError>;
 
+    /// The pods of a node whose eviction is blocked now. Reads its pods, and the budgets of their namespaces.
+    async fn eviction_blockers(&self, node: &str) -> Result<Vec<DrainBlocker>, KubeError>;
+
     /// The pods on these nodes that can run in some zones only, because a volume is there. Reads the PersistentVolumes of the
     /// cluster, and the pods of the namespaces that have such a volume.
     async fn zone_bound_pods(&self, nodes: &BTreeSet<String>) -> Result<Vec<ZoneBoundPod>, KubeError>;

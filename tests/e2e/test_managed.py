@@ -80,7 +80,9 @@ def test_an_update_blocked_by_a_budget_is_reported_and_not_restarted(tenant):
     mark = tenant.cloud.log_position()
     group.change(releaseVersion=RELEASES[2])
     stalled = group.wait_condition("Stalled", reason="DrainBlocked", timeout=ROTATION)
-    assert "PodEvictionFailure" in stalled["message"] and "PodDisruptionBudget" in stalled["message"]
+    assert "PodEvictionFailure" in stalled["message"] and "PodDisruptionBudget held" in stalled["message"]
+    pod = tenant.pods()[0]["metadata"]["name"]
+    assert pod in stalled["message"] and "maxUnavailable 0 of 1 pod" in stalled["message"], "which pod, and why"
     # EKS terminates the new node of a failed update, which counts as updated until it is gone.
     group.wait(lambda g: itemgetter("updated", "outdated")(g.status()["nodes"]) == (0, 1), what="one outdated node and no updated one")
     time.sleep(3)

@@ -16,6 +16,12 @@ use crate::provisioner::launch_failures;
 use crate::rotation::NodeInstance;
 use crate::rotation::node_health::{ReadyLimits, unready_nodes};
 use crate::settings::Timing;
+use crate::util::counted::counted;
+
+/// The error code of an update that ended because EKS could not drain a node.
+pub(crate) const POD_EVICTION_FAILURE: &str = "PodEvictionFailure";
+/// How many pods that block such an update a message names.
+const MAX_NAMED_PODS: usize = 3;
 
 /// How long after its failure an update is retried: an hour by default. EKS itself retries a node for 15 minutes, and an
 /// update of many nodes runs for hours.
@@ -134,11 +140,24 @@ pub(crate) fn update_failed(input: &PlanInput) -> Outcome {
         (errors, _) => join_issues(errors),
     };
     let reason = errors.first().and_then(issue_reason).unwrap_or(Reason::UpdateFailed);
-    let remedy = errors.first().map_or("", |error| issue_remedy(&error.code));
+    let remedy = match blocked_pods(&input.observed.eviction_blockers) {
+        Some(pods) => pods,
+        None => errors.first().map_or("", |error| issue_remedy(&error.code)).to_owned(),
+    };
     let at = input.status.update_of.as_deref().and_then(|of| input.update_retry_at(of)).map(rfc3339);
     let at = at.map_or_else(|| "one hour after it failed".to_owned(), |at| format!("at {at}"));
     let retry = format!("it is retried {at}, immediately after a spec change, or by instance-manager reconcile");
     blocked_outcome(reason, format!("the update {id} failed: {why}; {remedy}{retry}"))
+}
+
+/// The pods that EKS could not evict, with what blocks them and the remedy. Ends with `; `. `None` when none is blocked now.
+fn blocked_pods(blockers: &[String]) -> Option<String> {
+    let others = match blockers.len().saturating_sub(MAX_NAMED_PODS) {
+        0 => String::new(),
+        others => format!("{} as well; ", counted(others, "other pod")),
+    };
+    let named = blockers.iter().take(MAX_NAMED_PODS).map(|blocker| format!("{blocker}; "));
+    (!blockers.is_empty()).then(|| named.chain([others]).collect())
 }
 
 /// The outcome for a node group that EKS failed to create. `next` says what follows.
@@ -313,7 +332,7 @@ pub(crate) fn issue_reason(issue: &Issue) -> Option<Reason> {
         "InsufficientFreeAddresses" | "IpNotAvailable" | "EniLimitReached" => Reason::InsufficientCapacity,
         "InstanceLimitExceeded" | "IamLimitExceeded" | "LimitExceeded" => Reason::QuotaExceeded,
         "NodeCreationFailure" => Reason::NodesNotReady,
-        "PodEvictionFailure" => Reason::DrainBlocked,
+        POD_EVICTION_FAILURE => Reason::DrainBlocked,
         "IamNodeRoleNotFound"
         | "IamInstanceProfileNotFound"
         | "Ec2SubnetNotFound"
@@ -344,7 +363,7 @@ pub(crate) fn issue_remedy(code: &str) -> &'static str {
         "NodeCreationFailure" => {
             "check the policies of spec.eks-managed.configuration.nodeRole, and the routes from the subnets to the API server and the image registry; "
         }
-        "PodEvictionFailure" => "change the PodDisruptionBudgets so that they allow an eviction; ",
+        POD_EVICTION_FAILURE => "change the PodDisruptionBudgets so that they allow an eviction; ",
         "IamNodeRoleNotFound" => "recreate the role in spec.eks-managed.configuration.nodeRole; ",
         "Ec2SubnetNotFound" | "SubnetNotFound" => "correct spec.eks-managed.configuration.subnets; ",
         "Ec2SubnetInvalidConfiguration" => {

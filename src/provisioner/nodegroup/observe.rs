@@ -9,6 +9,7 @@ use super::attribute_names;
 use super::desired;
 use super::desired::DesiredSpec;
 use super::drift::immutable_drift;
+use super::health::{POD_EVICTION_FAILURE, is_failed};
 use super::names;
 use super::observed::{ObservedNodegroup, ObservedState, partition};
 use super::ownership::{Owner, owner_of};
@@ -27,6 +28,9 @@ use crate::rotation::NodeInstance;
 const REQUIRED_POLICIES: [&str; 1] = ["AmazonEKSWorkerNodePolicy"];
 /// Policies that allow nodes to pull images; one of them is enough.
 const IMAGE_PULL_POLICIES: [&str; 2] = ["AmazonEC2ContainerRegistryPullOnly", "AmazonEC2ContainerRegistryReadOnly"];
+
+/// Of how many nodes that EKS could not drain the pods are read.
+const MAX_UNDRAINED_NODES: usize = 3;
 
 /// Looks up subnets and security groups that the spec names. If a name does not resolve, the cache is refreshed once,
 /// because the resource may be new.
@@ -95,6 +99,7 @@ pub(crate) async fn observed_state(
     if let (Some(id), Some(name)) = (recorded_update, &updated) {
         state.update = o.inventory.aws().nodegroups.describe_update(name, id).await.map_err(ObserveError::Aws)?;
     }
+    state.eviction_blockers = eviction_blockers(o, &state).await;
     if has_outgoing {
         set_outdated_reasons(resolved, &mut state, current.as_ref());
     }
@@ -299,6 +304,23 @@ pub(super) async fn errors_in_references(o: &Observer<'_>, resolved: &ResolvedGr
         Ok(found) => resolve::reference_errors(resolved, &found),
         Err(_) => Vec::new(),
     }
+}
+
+/// What blocks the pods on the nodes that EKS could not drain. It only adds to a message, so that the API server need not
+/// answer.
+async fn eviction_blockers(o: &Observer<'_>, state: &ObservedState) -> Vec<String> {
+    let errors = state.update.iter().filter(|update| is_failed(update)).flat_map(|update| &update.errors);
+    let undrained: Vec<_> =
+        errors.filter(|error| error.code == POD_EVICTION_FAILURE).flat_map(|error| &error.resources).collect();
+    let members = state.nodegroups.iter().flat_map(|group| &group.members);
+    let nodes = members.filter_map(|member| Some((&member.instance.id, &member.node.as_ref()?.name)));
+    let nodes = nodes.filter(|(id, name)| undrained.contains(id) || undrained.contains(name));
+    let mut found = Vec::new();
+    for (_, node) in nodes.take(MAX_UNDRAINED_NODES) {
+        let blockers = o.kube.eviction_blockers(node).await.unwrap_or_default();
+        found.extend(blockers.iter().map(|blocker| format!("pod {} on {node}: {}", blocker.pod, blocker.describe())));
+    }
+    found
 }
 
 /// The required policies that are not attached to a role. The role may grant the same permissions by other policies.

@@ -515,6 +515,15 @@ fn failed_update_is_retried_after_an_hour_a_spec_change_or_on_request() {
         message.contains("update-1") && message.contains("i-1") && message.contains("PodDisruptionBudgets"),
         "{message}"
     );
+    let named = failed.clone().with(|s| {
+        let blocked =
+            |pod: u8| format!("pod team/web-{pod} on ip-1: PodDisruptionBudget web, minAvailable 5 of 5 pods");
+        s.state.eviction_blockers = (0..5).map(blocked).collect();
+    });
+    let message = named.blocked().1;
+    for word in ["i-1", "team/web-0", "PodDisruptionBudget web", "team/web-2", "2 other pods", "retried at"] {
+        assert!(message.contains(word), "{word:?} in {message}");
+    }
     assert!(failed.plan().recheck_at.is_some());
     assert_eq!(failed.plan().status_update.fields.get("updateFailedAt"), Some(&json!(NOW)));
     let later = failed.clone().with(|s| s.status.update_failed_at = Some(LONG_AGO.into()));
