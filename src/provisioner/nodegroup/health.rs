@@ -119,8 +119,7 @@ pub(crate) fn update_progress(input: &PlanInput, group: &ObservedNodegroup) -> O
         return waiting(Phase::Modifying, format!("EKS is working on the node group {name}"));
     };
     let phase = if is_version_update(update) { Phase::Rotating } else { Phase::Modifying };
-    let old = group.members.iter().filter(|member| runs_old_template(group, member)).count();
-    let total = group.members.len();
+    let (old, total) = (outdated_nodes(input, group), group.members.iter().filter(is_live).count());
     let progress = match phase {
         Phase::Rotating => format!(": {} of {total} nodes run the new version", total - old),
         Phase::Creating | Phase::Modifying | Phase::Deleting => String::new(),

@@ -1698,6 +1698,20 @@ fn labels_in_place_make_no_node_outdated() {
     assert_eq!(outdated(Some(update(UpdateStatus::InProgress, "VersionUpdate"))), 2);
 }
 
+/// EKS prepares an update for minutes before it changes the scaling group. Nobody would expect old nodes any more.
+#[test]
+fn update_that_has_just_begun_has_replaced_no_node() {
+    let newer = spec_text("releaseVersion: 1.33.0-20250601");
+    let begun = Scenario::converged("", &newer).nodegroup(|n| n.status = NodegroupStatus::Updating).with(|s| {
+        s.status.update_id = Some("update-1".into());
+        s.state.update = Some(update(UpdateStatus::InProgress, "VersionUpdate"));
+    });
+    let plan = begun.plan();
+    let Outcome::Progressing { message, .. } = &plan.outcome else { panic!("{:?}", plan.outcome) };
+    assert!(message.contains("0 of 2 nodes run the new version"), "{message}");
+    assert_eq!(plan.status_update.fields["nodes"]["updated"], 0, "the message and the counts agree");
+}
+
 /// New nodes would not join, long after the change was accepted.
 #[test]
 fn labels_that_no_kubelet_accepts_are_refused() {
