@@ -36,6 +36,11 @@ impl Instances {
         self.replace_members(&group.name, Some(ids))
     }
 
+    /// Records that this process created a group: the first read will show instances that have just been launched.
+    pub(crate) fn add_created_group(&mut self, group: &str) {
+        self.members.entry(group.to_owned()).or_default();
+    }
+
     /// Records that a group does not exist. Returns the IDs of its former instances.
     pub(crate) fn remove_group(&mut self, group: &str) -> Vec<String> {
         self.replace_members(group, None)
@@ -68,5 +73,27 @@ impl Instances {
             self.was_in_service.remove(id);
         }
         removed
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::aws::samples::{instance, scaling_group};
+
+    /// Whether the first read of the group takes its instance for one that may have joined long ago.
+    fn was_in_service(known: &mut Instances) -> bool {
+        let mut group = ScalingGroup { instances: vec![instance("i-1")], ..scaling_group("web") };
+        known.update_group(&mut group, Timestamp::UNIX_EPOCH);
+        group.instances[0].was_in_service
+    }
+
+    /// A tenant whose new group never joins would read "if it served before, restart its kubelet".
+    #[test]
+    fn instance_of_a_group_that_this_process_created_has_not_served_before() {
+        assert!(was_in_service(&mut Instances::default()), "another process may have seen it join");
+        let mut known = Instances::default();
+        known.add_created_group("web");
+        assert!(!was_in_service(&mut known));
     }
 }

@@ -13,6 +13,12 @@ impl Inventory {
         self.groups.invalidate(name);
     }
 
+    /// CreateAutoScalingGroup succeeded.
+    pub(crate) fn record_created_group(&self, name: &str) {
+        self.groups.invalidate(name);
+        self.instances.lock().unwrap_or_else(PoisonError::into_inner).add_created_group(name);
+    }
+
     /// The warm pool of a group was created, changed or deleted, or an instance in it was marked unhealthy.
     pub(crate) fn invalidate_warm_pool(&self, group: &str) {
         self.warm_pools.invalidate(group);

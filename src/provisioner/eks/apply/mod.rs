@@ -119,6 +119,9 @@ async fn create_scaling_group(run: &ApplyRun<'_>, group: &NewScalingGroup, pin: 
             run.adopt_if_owned(&group.name, error, found.map(|g| g.tags), &ownership)
         }
         other => {
+            if other.is_ok() {
+                inventory.record_created_group(&group.name);
+            }
             record_pin(run, &input.template, other.is_err());
             done(other)
         }
