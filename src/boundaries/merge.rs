@@ -229,11 +229,11 @@ fn build_merged_spec(tree: &SourcedValue, overridden: Vec<OverriddenValue>, hash
 }
 
 /// Hashes the spec and only the annotations that the controller reads, so that annotations of other tools cause no
-/// write.
+/// write. A request to look now changes nothing of the spec.
 fn hash_spec(tree: &SourcedValue) -> String {
     let value = tree.value();
     let mut annotations = string_map(&value["metadata"]["annotations"]);
-    annotations.retain(|key, _| key.starts_with(names::GROUP));
+    annotations.retain(|key, _| key.starts_with(names::GROUP) && key != names::annotation::RECONCILE_NOW);
     let text = json!({ "annotations": annotations, "spec": value["spec"] }).to_string();
     sha256_hex(&text)
 }
