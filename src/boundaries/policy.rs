@@ -336,6 +336,17 @@ fn unknown_key(section: &Section, key: &str) -> ConfigError {
     section.error(key, "is not a known policy key", &remedy)
 }
 
+/// The unit of a limit for the number 1.
+fn singular(unit: &str) -> &str {
+    match unit {
+        "groups" => "group",
+        "nodes" => "node",
+        "nodes of a surge" => "node of a surge",
+        "vCPUs" => "vCPU",
+        other => other,
+    }
+}
+
 /// A limit that a request exceeds. `counts` are what the group asks for and what the namespace would have; `None` when that
 /// is not known.
 fn exceeded_quota(
@@ -360,11 +371,14 @@ fn exceeded_quota(
     let (others, over) = (all.saturating_sub(asked), all - max);
     PolicyViolation {
         path: path.to_owned(),
-        value: format!("{asked} {unit}"),
+        value: if asked == 1 { format!("1 {}", singular(unit)) } else { format!("{asked} {unit}") },
         rule: format!(
             "is more than policy.quotas[{glob}] leaves: {namespace} may have {max} {unit}, and its other groups have {others}"
         ),
         remedy: match unit {
+            "nodes" | "nodes of a surge" | "vCPUs" if over >= asked => {
+                format!("shrink or delete another group, {admin}")
+            }
             "nodes" if path.starts_with("spec.eks-managed") => {
                 format!("reduce it by {over} (while one node group replaces another, both count), {admin}")
             }

@@ -101,6 +101,22 @@ fn vcpus_and_surges_are_limited_by_the_same_rules() {
     }
 }
 
+/// "1 nodes: reduce it by 7" would be no help to a tenant whose other groups use the whole quota.
+#[test]
+fn remedy_of_a_used_up_quota_is_possible() {
+    let limits = policy("quotas: {team: {maxNodes: 12}}");
+    let found = |asked: u64, others: u64| {
+        let (new, other) =
+            (claim(false, (0, 0, None), (asked, 0, None)), claim(true, (others, 0, None), (others, 0, None)));
+        let request = NamespaceUsage::sum([new, other].into_iter()).request(new);
+        limits.exceeded_quotas(&json!({}), "team", &request).iter().map(ToString::to_string).collect::<String>()
+    };
+    let full = found(1, 18);
+    assert!(full.contains("1 node ") && full.contains("other groups have 18"), "{full}");
+    assert!(full.contains("another group") && !full.contains("reduce it"), "{full}");
+    assert!(found(6, 10).contains("reduce it by 4"), "{}", found(6, 10));
+}
+
 /// A tenant must see which of its fields is the cause.
 #[test]
 fn exceeded_limit_names_the_field_that_asks_for_more() {
