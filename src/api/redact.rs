@@ -2,6 +2,7 @@
 
 use serde_json::Value;
 
+use crate::util::counted::counted;
 use crate::util::redact::REDACTED;
 
 /// Formats a value for people: long texts are shortened, containers are shown by size, and user data, bootstrap
@@ -11,8 +12,8 @@ pub(crate) fn display_value(path: &str, value: &Value) -> String {
         || path == "spec.strategy.crd.spec";
     match value {
         Value::Null => "nothing".to_owned(),
-        Value::Array(items) => format!("[{} items]", items.len()),
-        Value::Object(map) => format!("{{{} keys}}", map.len()),
+        Value::Array(items) => format!("[{}]", counted(items.len(), "item")),
+        Value::Object(map) => format!("{{{}}}", counted(map.len(), "key")),
         _ if secret => REDACTED.to_owned(),
         Value::String(text) if text.chars().count() > 80 => {
             format!("{:?}…", text.chars().take(80).collect::<String>())

@@ -40,7 +40,7 @@ impl<'a> Section<'a> {
             line: error.line,
             path: String::new(),
             message: error.message,
-            remedy: "write one YAML document".to_owned(),
+            remedy: "correct the YAML: its brackets, quotes and indentation, at this line or before it".to_owned(),
             reason: fail_reason::UNMARSHAL_DEFAULTS,
         })?;
         warnings.extend(document.duplicates.into_iter().map(|yaml::DuplicateKey { path, line }| ConfigWarning {
@@ -286,6 +286,12 @@ impl<'a> Section<'a> {
         let mut unreached = vec![];
         collect_unreached(&fragment["metadata"]["annotations"], "metadata.annotations", listed, &mut unreached);
         collect_unreached(&fragment["spec"], "spec", listed, &mut unreached);
+        // A boundary cannot list what is no field. Another warning names the field that was meant.
+        let is_unknown = |path: &String| {
+            let unknown = SchemaViolationKind::Unknown;
+            find_violations(&fragment["spec"]).iter().any(|found| found.kind == unknown && found.path == *path)
+        };
+        unreached.retain(|path| !is_unknown(path));
         for path in unreached {
             let message = "has no effect, because no boundary lists it";
             let remedy = || format!("list {path} under restricted or shared, or remove it");

@@ -231,6 +231,28 @@ fn harmless_mistakes_are_warnings() {
     );
 }
 
+/// "List spec.eks.configuration.subnetz under restricted" would be followed by "matches no field".
+#[test]
+fn default_that_is_no_field_is_not_to_be_listed_in_the_boundaries() {
+    let (boundaries, policy) = ("restricted:\n- spec.eks.configuration.subnets\n", CLOSED);
+    let warnings = |configuration: &str| {
+        let defaults = format!("spec: {{eks: {{configuration: {{{configuration}}}}}}}");
+        let found = data(&[("boundaries", boundaries), ("defaults", &defaults), ("policy", policy)]);
+        Boundaries::parse(&found).unwrap().1.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let typo = warnings("subnetz: [a]");
+    assert!(typo.len() == 1 && typo[0].contains("did you mean \"subnets\"?"), "{typo:?}");
+    let unlisted = warnings("image: ami-1");
+    assert!(unlisted.len() == 1 && unlisted[0].contains("no boundary lists it"), "{unlisted:?}");
+}
+
+#[test]
+fn error_of_the_yaml_syntax_says_where_to_look() {
+    let found = Boundaries::parse(&data(&[("boundaries", "restricted: [\nshared:\n  merge: []\n")])).unwrap_err();
+    let message = found.errors[0].to_string();
+    assert!(message.contains("brackets") && message.contains("before it"), "{message}");
+}
+
 const CLOSED: &str =
     "{roles: [], managedPolicies: [], strategyKinds: [], fargateNamespaces: [], excludableNamespaces: []}";
 
