@@ -176,6 +176,25 @@ fn event_of_missing_nodes_counts_them_and_says_what_is_waited_for() {
     assert_eq!(event.message, "1 of 2 nodes are ready; EKS is working on the node group");
 }
 
+/// An autoscaler adds nodes all day. A warning about each of them would hide those about nodes that fail.
+#[test]
+fn nodes_that_are_to_come_are_no_warning() {
+    let old = InstanceGroupStatus {
+        conditions: vec![Condition::new("NodesReady", true, "NodesReady", "2 of 2 nodes are ready")],
+        nodes: serde_json::from_value(json!({"desired": 2, "ready": 2})).expect("counts"),
+        ..InstanceGroupStatus::default()
+    };
+    let warns = |desired: i64, ready: i64| {
+        let mut plan = plan(progressing(Phase::Modifying));
+        plan.status_update.fields.insert("nodes".into(), json!({"desired": desired, "ready": ready}));
+        let events = report(&old, &applied(plan, None), None, NOW).transition_events;
+        events.iter().any(|event| event.reason == "InstanceGroupNodesNotReady")
+    };
+    assert!(!warns(3, 2), "one more is starting");
+    assert!(warns(3, 1), "one was lost as well");
+    assert!(warns(2, 1));
+}
+
 /// Two conditions that contradict each other make both worthless.
 #[test]
 fn unavailable_boundaries_are_not_applied() {

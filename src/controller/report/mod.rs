@@ -181,6 +181,10 @@ pub fn report(
                 && !e.has_reason(EventReason::InstanceGroupNodesNotReady)
         });
     }
+    // New nodes that are still to come are no failure.
+    if is_scale_out(old, &status) {
+        transition_events.retain(|e| !e.has_reason(EventReason::InstanceGroupNodesNotReady));
+    }
     let lost = missing_nodes(&outcome, &others, ready_message(&status));
     for event in transition_events
         .iter_mut()
@@ -194,6 +198,13 @@ pub fn report(
     let is_newly_blocked = transition_events.iter().any(|event| event.has_reason(EventReason::DrainBlocked));
     let object_events = object_events(applied, is_newly_blocked);
     Report { patch, step_events, transition_events, object_events, ended_conditions, outcome, stalled }
+}
+
+/// Whether the group wants more nodes than before, and lost none of those that were ready.
+fn is_scale_out(old: &InstanceGroupStatus, status: &Value) -> bool {
+    let Some(before) = &old.nodes else { return false };
+    let count = |name: &str| status["nodes"][name].as_i64().unwrap_or_default();
+    count("desired") > before.desired && count("ready") >= before.ready
 }
 
 /// What stands beside the outcome. After a failed step, nothing is known about it. If the pass went on without a refused step,
