@@ -66,8 +66,12 @@ pub(crate) async fn reconcile(stored: Arc<GroupObject>, ctx: Arc<Context>) -> Re
 /// Requeues a group after a failed reconcile, with exponential backoff per group.
 pub(crate) fn error_policy(stored: Arc<GroupObject>, error: &Error, ctx: Arc<Context>) -> Action {
     let (planner, key) = (&ctx.planner, group_key(&stored));
-    let (process_state, resync) = (&planner.process_state, planner.settings.resync_period);
-    let action = requeue::after_error(&key, error, &ctx.metrics, process_state, resync);
+    let process_state = &planner.process_state;
+    // A failure that lasts is reported by the first pass after the delay.
+    let since = process_state.unreported_failure(&key);
+    let report_in = requeue::until_report(since, planner.settings.timing.failed_observation_delay, Timestamp::now());
+    let longest = planner.settings.resync_period.min(report_in.unwrap_or(Duration::MAX));
+    let action = requeue::after_error(&key, error, &ctx.metrics, process_state, longest);
     forget_if_gone(&stored, &ctx);
     action
 }

@@ -70,14 +70,21 @@ pub(crate) fn needs_fresh_reads(group: &InstanceGroup) -> bool {
     !is_ready || status.and_then(|s| s.observed_generation) != group.metadata.generation
 }
 
-/// Requeues a group whose reconcile failed: with the group's exponential backoff, or after a short delay when the object
-/// changed in the meantime. A group that was deleted is not requeued.
+/// How long until a group that has not been read since then reports it; `None` when there is nothing to report, and when the
+/// pass that just ended was to report it.
+pub(crate) fn until_report(since: Option<Timestamp>, delay: SignedDuration, now: Timestamp) -> Option<Duration> {
+    let left = since.map(|since| delay - now.duration_since(since)).filter(SignedDuration::is_positive)?;
+    Some(left.unsigned_abs().max(MIN_RETRY))
+}
+
+/// Requeues a group whose reconcile failed: with the group's exponential backoff, at most `longest`, or after a short
+/// delay when the object changed in the meantime. A group that was deleted is not requeued.
 pub(crate) fn after_error(
     key: &str,
     error: &Error,
     metrics: &Metrics,
     process_state: &ProcessState,
-    resync_period: Duration,
+    longest: Duration,
 ) -> Action {
     metrics.record_reconcile(key, ReconcileResult::Failed(fail_reason::HANDLE_RECONCILE));
     if matches!(error, Error::Status(error) if error.is_not_found()) {
@@ -87,10 +94,10 @@ pub(crate) fn after_error(
     metrics.record_queue_retry();
     if matches!(error, Error::Status(error) if error.is_conflict()) {
         process_state.own_writes(key, OwnWrites::record_conflict);
-        return Action::requeue(backoff_from(CACHE_LAG_DELAY, process_state.record_failure(key), resync_period));
+        return Action::requeue(backoff_from(CACHE_LAG_DELAY, process_state.record_failure(key), longest));
     }
     tracing::warn!(group = %key, %error, "reconcile failed, retrying");
-    Action::requeue(backoff(process_state.record_failure(key), resync_period))
+    Action::requeue(backoff(process_state.record_failure(key), longest))
 }
 
 /// When to reconcile a group again, depending on the result of this reconcile.
@@ -267,6 +274,22 @@ mod tests {
     fn ownership_conflict_is_transient_only_while_deleting() {
         assert!(!is_transient(Reason::OwnershipConflict, false) && is_transient(Reason::OwnershipConflict, true));
         assert!(is_transient(Reason::InsufficientCapacity, false) && !is_transient(Reason::PolicyViolation, true));
+    }
+
+    /// An outage that lasts is visible after a minute, and not only when the growing intervals of the retries allow it.
+    #[test]
+    fn pass_that_reports_an_outage_is_not_delayed_by_the_backoff() {
+        let (minute, state) = (SignedDuration::from_mins(1), ProcessState::default());
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        let report_in = |state: &ProcessState, now| until_report(state.unreported_failure("team/web"), minute, at(now));
+        assert_eq!(report_in(&state, 20), None, "it can be read");
+        state.record_failed_observation("team/web", at(0));
+        assert_eq!(report_in(&state, 40), Some(Duration::from_secs(20)));
+        let longest = report_in(&state, 40).expect("a time");
+        assert!(backoff(9, longest) <= Duration::from_secs(24), "the ninth retry would wait for four minutes");
+        assert_eq!(report_in(&state, 61), None, "the pass has just reported it, or could not");
+        state.set_failure_reported("team/web", "Throttling".into());
+        assert_eq!(report_in(&state, 40), None);
     }
 
     #[test]

@@ -189,6 +189,13 @@ impl ProcessState {
         self.group(group, |g| g.failed_observation.get_or_insert((now, None)).0)
     }
 
+    /// Since when the group could not be read, while its condition does not say so.
+    pub(crate) fn unreported_failure(&self, group: &str) -> Option<Timestamp> {
+        self.group(group, |g| {
+            g.failed_observation.as_ref().filter(|(_, reported)| reported.is_none()).map(|found| found.0)
+        })
+    }
+
     /// Whether the condition of the group tells this failure.
     pub(crate) fn is_failure_reported(&self, group: &str, failure: &str) -> bool {
         self.group(group, |g| {
