@@ -2,7 +2,7 @@
 
 use std::collections::HashMap;
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use super::estimate::MeasuredJoin;
 use super::report::GroupPlan;
@@ -14,6 +14,8 @@ use crate::rotation::NodeView;
 const SAMPLE: usize = 20;
 /// A node that took longer was not measured: its Node was created again, for example.
 const LONGEST_JOIN: SignedDuration = SignedDuration::from_hours(1);
+/// A Node that was Ready later than this after its kubelet registered it was NotReady in between.
+const LONGEST_INITIALIZATION: SignedDuration = SignedDuration::from_mins(5);
 
 /// Replaces the assumption in the estimates by what the nodes that would be replaced took. Where AWS does not say when they
 /// were launched, the assumption stays.
@@ -43,9 +45,9 @@ fn measure(nodes: &[(String, NodeView)], launches: &HashMap<String, InstanceLaun
     let join_time = |(id, node): &(String, NodeView)| {
         let launched = launches.get(id)?.time;
         // A node whose condition changed later was Ready at an unknown time after it joined.
-        let ready = node.ready_changed_at.map(|at| at.duration_since(launched));
-        let ready = ready.filter(|join_time| node.ready && *join_time < LONGEST_JOIN);
-        let join_time = ready.unwrap_or_else(|| node.created_at.duration_since(launched));
+        let is_first = |at: &Timestamp| node.ready && at.duration_since(node.created_at) < LONGEST_INITIALIZATION;
+        let joined = node.ready_changed_at.filter(is_first).unwrap_or(node.created_at);
+        let join_time = joined.duration_since(launched);
         (join_time > SignedDuration::ZERO && join_time < LONGEST_JOIN).then_some(join_time)
     };
     let mut all: Vec<_> = nodes.iter().filter_map(join_time).collect();
@@ -55,7 +57,6 @@ fn measure(nodes: &[(String, NodeView)], launches: &HashMap<String, InstanceLaun
 
 #[cfg(test)]
 mod tests {
-    use jiff::Timestamp;
     use serde_json::json;
 
     use super::*;
@@ -81,6 +82,7 @@ mod tests {
         let measured = |nodes: &[_]| measure(nodes, &launches).map(|m| (m.median.as_secs(), m.nodes));
         assert_eq!(measured(&[node("a", 1040, 1060)]), Some((60, 1)));
         assert_eq!(measured(&[node("a", 1040, 90_000)]), Some((40, 1)), "it was NotReady a day later");
+        assert_eq!(measured(&[node("a", 1040, 2500)]), Some((40, 1)), "its kubelet was silent for some minutes");
         assert_eq!(measured(&[node("a", 90_000, 90_010)]), None, "its Node was created again");
         assert_eq!(measured(&[node("x", 1040, 1060)]), None, "AWS does not say when it was launched");
         let several = [node("a", 1040, 1050), node("b", 1040, 1200), node("c", 1040, 1070)];

@@ -113,10 +113,12 @@ fn write_forecast(out: &mut String, group: &GroupPlan) -> std::fmt::Result {
         );
         writeln!(out, "  limits: {drain}; the rotation halts if a node does not join within {join} (joinTimeout)")?;
     }
+    // EKS drains the nodes of its own updates, and the limits of the group do not apply.
+    let force = group.join_timeout.as_ref().map_or("", |_| ", or set drainForce with drainTimeout");
     for blocked in &group.blocked_drains {
         let owner = blocked.owner.as_deref().unwrap_or("no owner");
         let (node, pod, why) = (&blocked.node, &blocked.pod, blocked.describe());
-        writeln!(out, "  blocks the drain of {node}: pod {pod} ({owner}): {why}, or set drainForce with drainTimeout")?;
+        writeln!(out, "  blocks the drain of {node}: pod {pod} ({owner}): {why}{force}")?;
     }
     if !group.unmanaged_pods.is_empty() {
         let pods = listed(&group.unmanaged_pods, 5);
@@ -211,4 +213,41 @@ fn totals(report: &PlanReport) -> String {
     let removed = removed.unwrap_or_default();
     let list = if parts.is_empty() { String::new() } else { format!(": {}", parts.join(", ")) };
     format!("{groups}{list}{removed}. Nothing has been changed.\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::k8s::{DrainBlocker, DrainBlockerKind};
+
+    /// EKS does not know `drainForce`: its update would fail again.
+    #[test]
+    fn remedy_of_a_blocked_drain_works_for_who_drains_the_node() {
+        let blocked = DrainBlocker {
+            node: "ip-1".into(),
+            pod: "team/redis-0".into(),
+            owner: None,
+            kind: DrainBlockerKind::Never,
+            budget: "redis".into(),
+            limit: "minAvailable 2 of 2 pods".into(),
+            remedy: "add replicas".into(),
+        };
+        let text = |join_timeout: Option<&str>| {
+            let join_timeout = join_timeout.map(str::to_owned);
+            let group = GroupPlan {
+                blocked_drains: vec![blocked.clone()],
+                join_timeout,
+                ..GroupPlan::empty("team/web".into())
+            };
+            let mut out = String::new();
+            write_forecast(&mut out, &group).expect("a text");
+            out
+        };
+        assert!(text(Some("15m")).contains("add replicas, or set drainForce with drainTimeout"));
+        let by_eks = text(None);
+        assert!(
+            by_eks.contains("redis-0") && by_eks.contains("add replicas") && !by_eks.contains("drainForce"),
+            "{by_eks}"
+        );
+    }
 }
