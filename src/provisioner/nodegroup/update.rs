@@ -205,8 +205,8 @@ fn size_change(
     differs.then_some(NodegroupSizes { min, max: spec.max_size, desired: sent })
 }
 
-/// The outcome that blocks a size change. A maximum below the desired size makes EKS remove nodes, so a lock or an
-/// unhealthy cluster blocks it.
+/// The outcome that blocks a size change. A maximum below the desired size makes EKS remove nodes, so a lock, a rollout or
+/// an unhealthy cluster blocks it.
 pub(crate) fn size_change_blocker(input: &PlanInput, current: &ObservedNodegroup) -> Option<Outcome> {
     let (spec, found) = (&input.resolved.desired, &current.nodegroup.sizes);
     let desired = current.desired_size();
@@ -221,7 +221,7 @@ pub(crate) fn size_change_blocker(input: &PlanInput, current: &ObservedNodegroup
         );
         Outcome::Locked { message }
     };
-    input.lock.map(locked).or_else(|| health::cluster_unhealthy(input))
+    input.lock.or(input.rollout_block).map(locked).or_else(|| health::cluster_unhealthy(input))
 }
 
 /// Whether a taint makes Kubernetes evict the pods of a running node that do not tolerate it. It asks no

@@ -63,10 +63,9 @@ impl RollingUpdateInput<'_> {
         self.drains.get(member.drain_key())
     }
 
-    /// Why no further candidate may be replaced. A rollout does not block surplus nodes: the tenant asked for fewer
-    /// nodes.
+    /// Why no further candidate may be replaced or removed. A rollout does not block a deletion.
     pub(super) fn replacement_block(&self) -> Option<&str> {
-        self.rollout_block.filter(|_| self.candidates == Candidates::Outdated)
+        self.rollout_block.filter(|_| self.candidates != Candidates::All)
     }
 
     /// Whether the drain of the member ran into its timeout and is not retried yet.

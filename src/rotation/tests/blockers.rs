@@ -44,8 +44,23 @@ fn blocked_rotation_finishes_its_drains_and_begins_none() {
             decision.state
         );
     }
-    let surplus = RollingUpdateInput { candidates: Candidates::Surplus(1), ..input(&fresh, &none, 2) };
-    assert_eq!(step_summaries(&decide(&block(surplus))).len(), 1, "the tenant wants fewer nodes");
+    let all = RollingUpdateInput { candidates: Candidates::All, ..input(&fresh, &none, 2) };
+    assert_eq!(step_summaries(&decide(&block(all))).len(), 2, "a deletion waits for no window");
+}
+
+/// An admin who lowers the default of maxSize expects that no node leaves outside of the window.
+#[test]
+fn blocked_rotation_removes_no_further_surplus_node() {
+    let why = Some("the rollout of r2: its window is closed");
+    let (none, empty) = (Drains::new(), drains("node-a", vec![]));
+    let (fresh, begun) =
+        ([node_instance("a"), node_instance("b")], [node_instance("a").cordoned(), node_instance("b")]);
+    let surplus = |input| RollingUpdateInput { candidates: Candidates::Surplus(1), rollout_block: why, ..input };
+    let decision = decide(&surplus(input(&fresh, &none, 2)));
+    assert_eq!(step_summaries(&decision), [""; 0]);
+    assert!(matches!(&decision.state, RotationState::Locked(why) if why.contains("window")), "{:?}", decision.state);
+    let decision = decide(&surplus(input(&begun, &empty, 2)));
+    assert_eq!(step_summaries(&decision), ["terminate a"], "what has begun is finished");
 }
 
 #[test]

@@ -104,6 +104,7 @@ pub(super) struct Scenario {
     state: ObservedState,
     status: InstanceGroupStatus,
     lock: Option<&'static str>,
+    rollout_block: Option<&'static str>,
     persistent_failure: PersistentFailure,
     is_requested: bool,
 }
@@ -145,6 +146,7 @@ impl Scenario {
             state: ObservedState { nodegroups, ..ObservedState::default() },
             status,
             lock: None,
+            rollout_block: None,
             persistent_failure: PersistentFailure::None,
             is_requested: false,
         }
@@ -178,7 +180,7 @@ impl Scenario {
             observed: &state,
             status: &self.status,
             lock: self.lock,
-            rollout_block: None,
+            rollout_block: self.rollout_block,
             allowance: None,
             config_retention: 2,
             ineffective_writes: &Default::default(),
@@ -1152,7 +1154,7 @@ fn deletion_of_unadopted_nodegroup_needs_valid_spec() {
 }
 
 #[test]
-fn scale_in_waits_for_lock_and_healthy_cluster() {
+fn scale_in_waits_for_lock_rollout_and_healthy_cluster() {
     let spec = "eks-managed: {minSize: 1, maxSize: 1, configuration: {nodeLabels: {a: b}}}";
     let shrunk = Scenario::converged("", spec);
     let sizes = |scenario: &Scenario| match &scenario.plan().steps.last().expect("a step").step {
@@ -1167,6 +1169,14 @@ fn scale_in_waits_for_lock_and_healthy_cluster() {
     let labelled = |s: &mut Scenario| s.state.nodegroups[0].nodegroup.labels = s.resolved.desired.labels.clone();
     assert_eq!(sizes(&shrunk.clone().with(lock)), (None, 1), "other changes continue");
     assert_eq!(sizes(&shrunk.clone().with(unhealthy)), (None, 1), "other changes continue");
+    let closed = |s: &mut Scenario| s.rollout_block = Some("the rollout of r2: the rollout window is closed");
+    assert_eq!(sizes(&shrunk.clone().with(closed)), (None, 1), "no node is removed outside of the window");
+    let waiting = shrunk.clone().with(closed).with(labelled);
+    assert!(
+        matches!(waiting.plan().outcome, Outcome::Locked { message } if message.contains("window is closed")),
+        "{:?}",
+        waiting.plan().outcome
+    );
     let locked = shrunk.clone().with(lock).with(labelled);
     assert!(
         matches!(locked.plan().outcome, Outcome::Locked { message } if message.contains("1 of 2 nodes")),
