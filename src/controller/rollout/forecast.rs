@@ -50,7 +50,12 @@ pub(crate) async fn decide_with_forecast(
     if !is_requested || group.metadata.deletion_timestamp.is_some() {
         return Some(decided);
     }
-    let forecast = forecast(group, own.as_ref(), view, stores, planner, now).await.or(decided.forecast);
+    let fresh = forecast(group, own.as_ref(), view, stores, planner, now).await;
+    let forecast = match decided.choice {
+        // Without an answer of AWS, the change may remove nodes that the group has by now: it waits for its wave.
+        RevisionDecision::Switch(_) if decided.forecast == RevisionImpact::InPlace => fresh,
+        _ => fresh.or(decided.forecast),
+    };
     let known = KnownImpact { inputs: decided.inputs, retries: view.orders.retries, forecast };
     stores.rollout.set_forecast(&group_id(group).key(), known);
     Some(decide())

@@ -14,6 +14,9 @@ use serde_json::{Value, json};
 use super::decide::forecast_inputs;
 use super::{count_running, count_unavailable, decide_and_count, images, switch_revision};
 use crate::api::{BoundariesRevision, BoundariesRevisionSpec, InstanceGroup, RolloutPhase, WaveState, WaveStatus};
+use crate::aws::AwsError;
+use crate::aws::inventory::fake_aws::FakeAws;
+use crate::aws::inventory::{CacheConfig, Inventory};
 use crate::boundaries::active::{BoundariesSource, select_active};
 use crate::controller::fake;
 use crate::controller::planner::Planner;
@@ -203,6 +206,34 @@ async fn group_of_an_unknown_namespace_neither_switches_nor_replaces_nodes() {
     assert!(unknown.ctx.stores.rollout_block(&group, &unknown.ctx.planner).is_some(), "no node is begun");
     switch_revision(&group, &key, &test.ctx, now).await.expect("an action");
     assert_eq!(writes.lock().unwrap().len(), 1, "its wave is open");
+}
+
+/// A change that replaces no node reaches a group at once, and a lower maxSize may do so, too, until the group has grown.
+/// Without an answer of AWS, the controller must not believe what was so before.
+#[tokio::test]
+async fn change_in_place_is_not_believed_while_aws_does_not_answer() {
+    let mut view = open_rollout("waves: [{name: canary, namespaces: 'rollout/wave = canary'}, {name: rest}]");
+    view.status.waves[1].state = Some(WaveState::Waiting);
+    let mut group = group(1, (false, 2, 2, false), &view);
+    group.spec = serde_json::from_value(json!({
+        "provisioner": "eks",
+        "eks": {"maxSize": 3, "minSize": 1, "configuration": {"clusterName": "demo", "subnets": ["subnet-1"], "keyPairName": "key", "image": "ami-1", "instanceType": "m5.large"}},
+    }))
+    .expect("a spec");
+    let stores = stores(std::slice::from_ref(&group), &view, &["team"]);
+    let inputs = forecast_inputs(&group, view.stable.as_ref(), &view.target);
+    let in_place = || KnownImpact { inputs: inputs.clone(), retries: 0, forecast: RevisionImpact::InPlace };
+    stores.rollout.set_forecast(&key(&group), in_place());
+    let (mut test, writes) = controller(stores);
+    let aws = Arc::new(FakeAws::default());
+    aws.update(|data| {
+        data.failure = Some(AwsError::no_response("AutoScaling", "DescribeAutoScalingGroups", "Timeout", ""))
+    });
+    let ctx = Arc::get_mut(&mut test.ctx).expect("no other task has it");
+    ctx.planner.inventory = Inventory::with_config(aws.aws(), CacheConfig::default());
+    switch_revision(&group, &key(&group), &test.ctx, Timestamp::now()).await.expect("an action");
+    assert!(writes.lock().unwrap().is_empty(), "it waits for its wave");
+    assert_eq!(test.ctx.stores.rollout.forecast(&key(&group), &inputs, 0), RevisionImpact::Unknown);
 }
 
 /// The reads of a forecast are slow. A leader that has lost its Lease meanwhile must leave the group to the new leader.
