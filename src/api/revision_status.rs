@@ -165,6 +165,9 @@ pub struct RolloutBudget {
     /// The groups with most unavailable nodes, whatever the cause.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<BudgetUser>,
+    /// Groups that would replace more nodes at once than the limit, and wait until no other node is unavailable.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub oversized: Vec<BudgetUser>,
 }
 
 /// The usage of one limit of the budget.
@@ -181,13 +184,13 @@ pub struct BudgetLimit {
     pub limit: i64,
 }
 
-/// A group that uses the budget.
+/// A group that uses, or waits for, the budget.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetUser {
     /// NAMESPACE/NAME of the group.
     pub group: String,
-    /// How many of its nodes are unavailable.
+    /// How many of its nodes are unavailable, or are replaced at once.
     #[serde(deserialize_with = "lenient")]
     pub nodes: i64,
 }
@@ -245,6 +248,9 @@ pub struct WaveStatus {
     /// Those on which it failed, or that cannot take it.
     #[serde(deserialize_with = "lenient")]
     pub failed: i64,
+    /// Number of those that wait, or whose replacement of nodes is blocked, by reason.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
+    pub waiting: BTreeMap<String, i64>,
     /// Time in RFC 3339 at which the wave opened.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub opened: Option<String>,

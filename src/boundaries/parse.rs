@@ -136,6 +136,11 @@ impl Boundaries {
             return (parsed, Err(errors.sorted(&keys, warnings)));
         }
         parsed.policy.warn_globs(&policy, &mut warnings);
+        if let Some(policy) = &parsed.rollout {
+            let conditional = parsed.conditionals.iter().map(|conditional| &conditional.defaults);
+            let defaults = [&parsed.defaults].into_iter().chain(conditional);
+            policy.budget.warn_about_batches(&rollout, defaults, &mut warnings);
+        }
         warn_clashes(&listed_paths, &boundaries, &mut warnings);
         parsed.warn_unrestricted(&mut warnings);
         parsed.warn_open_extensions(&listed_paths, &boundaries, &mut warnings);

@@ -81,4 +81,26 @@ impl BudgetPolicy {
         }
         Ok(budget)
     }
+
+    /// Warns when an update of managed node groups, which EKS does in batches, is larger than the whole budget by the
+    /// admin's own `defaults`: it would wait until no other node of the cluster is unavailable.
+    pub(super) fn warn_about_batches<'a>(
+        &self,
+        section: &Section,
+        defaults: impl Iterator<Item = &'a Value>,
+        warnings: &mut Vec<ConfigWarning>,
+    ) {
+        let Some(CountOrPercent::Number(limit)) = self.nodes else { return };
+        let count = |value: &Value| {
+            value.as_u64().or_else(|| value.as_str()?.parse().ok()).and_then(|count| usize::try_from(count).ok())
+        };
+        let batches = defaults.filter_map(|found| count(&found["spec"]["strategy"]["managed"]["maxUnavailable"]));
+        if let Some(nodes) = batches.max().filter(|nodes| *nodes > limit) {
+            let message = format!(
+                "{limit} is less than spec.strategy.managed.maxUnavailable of the defaults ({nodes}): an update of such a node group waits until no other node of the cluster is unavailable"
+            );
+            let remedy = || format!("write at least {nodes}, or lower maxUnavailable");
+            section.warn("budget.nodes", &message, remedy, warnings);
+        }
+    }
 }

@@ -436,6 +436,34 @@ mod tests {
         assert!(warnings[0].contains("budget.zone") && warnings[0].contains("set budget.nodes"), "{warnings:?}");
     }
 
+    /// Such an update may wait for weeks in a cluster in which some node is always unavailable.
+    #[test]
+    fn budget_that_is_smaller_than_a_batch_of_the_defaults_is_warned_about() {
+        let found = |budget: &str, managed: &str| {
+            let defaults = format!("spec: {{strategy: {{managed: {{maxUnavailable: {managed}}}}}}}");
+            let conditional = format!("- {{annotationSelector: big, defaults: {{{defaults}}}}}");
+            let rollout = ("rollout".to_owned(), format!("budget: {{nodes: {budget}}}"));
+            let warnings = [("defaults", defaults.clone()), ("conditionals", conditional)].map(|(key, text)| {
+                let data = [(key.to_owned(), text), rollout.clone()].into();
+                let (_, warnings) = Boundaries::parse(&data).expect("boundaries");
+                warnings
+                    .iter()
+                    .filter(|found| found.path == "budget.nodes")
+                    .map(ToString::to_string)
+                    .collect::<Vec<_>>()
+            });
+            assert_eq!(warnings[0], warnings[1]);
+            warnings[0].clone()
+        };
+        let warned = found("2", "5");
+        assert!(warned[0].starts_with("rollout line 1: budget.nodes: 2 is less than"), "{warned:?}");
+        assert!(warned[0].ends_with("write at least 5, or lower maxUnavailable"), "{warned:?}");
+        // What share of the nodes a batch is depends on the groups.
+        for (budget, managed) in [("5", "5"), ("5%", "5"), ("2", "50%")] {
+            assert_eq!(found(budget, managed), [""; 0], "{budget} {managed}");
+        }
+    }
+
     /// A check without a Prometheus server would block each change, and the admin would wait without an explanation.
     #[test]
     fn checks_that_the_flags_leave_unanswered_are_warned_about() {

@@ -162,14 +162,18 @@ impl RolloutState {
         }
         let reserve =
             |budget_usage: &mut BudgetUsage| budget_usage.reserve(&budget, key, instance.as_deref(), Instant::now());
-        (!self.with_budget_usage(reserve)).then(|| format!("{budget}, which is used up"))
+        let is_left = self.with_budget_usage(reserve);
+        (!is_left).then(|| match instance {
+            Some(_) => format!("{budget}, which is used up"),
+            None => self.with_budget_usage(|budget_usage| budget_usage.wait_reason(&budget, key)),
+        })
     }
 
     /// How many nodes a group may begin to replace, or why its batch has to wait; `None` without a budget.
     pub(crate) fn allowance(&self, key: &str) -> Option<Result<Allowance, String>> {
         let budget = self.budget()?;
         self.with_budget_usage(|budget_usage| match budget_usage.batch_must_wait(&budget, key) {
-            true => Some(Err(format!("{budget}, which is used up"))),
+            true => Some(Err(budget_usage.wait_reason(&budget, key))),
             false => budget_usage.allowance(&budget).map(Ok),
         })
     }

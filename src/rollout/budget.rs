@@ -225,6 +225,28 @@ impl BudgetUsage {
         must_wait
     }
 
+    /// Why a group may not replace nodes now, as a phrase for messages. What would not fit into an unused budget waits
+    /// for other nodes that the rollout may never make available, so that an admin has to know.
+    pub(crate) fn wait_reason(&self, budget: &BudgetPolicy, key: &str) -> String {
+        let nodes = self.batch(key);
+        match self.exceeds_limit(budget, nodes) {
+            true => format!(
+                "{budget}, which is less than the {nodes} nodes that the group replaces at once: it waits until no other node is unavailable; raise budget.nodes, or let the group replace fewer at once"
+            ),
+            false => format!("{budget}, which is used up"),
+        }
+    }
+
+    /// The groups whose batch waits and is larger than the whole budget, with its number of nodes.
+    pub(crate) fn oversized(&self, budget: &BudgetPolicy) -> Vec<(&str, usize)> {
+        let batches = self.waiting_batches.iter().map(|key| (key.as_str(), self.batch(key)));
+        batches.filter(|(_, nodes)| self.exceeds_limit(budget, *nodes)).collect()
+    }
+
+    fn exceeds_limit(&self, budget: &BudgetPolicy, nodes: usize) -> bool {
+        self.nodes(budget).is_some_and(|used| nodes > used.limit)
+    }
+
     /// Records that a group replaces no nodes for the rollout now, whatever it did before.
     pub(crate) fn release(&mut self, key: &str) {
         self.waiting_batches.remove(key);

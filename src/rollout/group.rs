@@ -241,3 +241,10 @@ pub(crate) fn uid_hash(uid: &str) -> i64 {
     let digest = sha256_hex(uid);
     i64::from_str_radix(&digest[..8], 16).unwrap_or_default()
 }
+
+/// What blocks a drain of the group now.
+pub(crate) fn drain_blocker(status: &InstanceGroupStatus) -> Option<String> {
+    let is_blocked = |found: &&Condition| found.r#type == condition::DRAIN_BLOCKED && found.is_true();
+    let found = status.conditions.iter().find(is_blocked)?;
+    Some(found.message.clone().unwrap_or_default())
+}

@@ -165,6 +165,7 @@ fn waves(view: &RolloutView, summary: &GroupSummary) -> Vec<WaveStatus> {
             groups: count(found.groups),
             done: count(found.done),
             failed: count(found.failed),
+            waiting: found.reasons.clone(),
             state: recorded.as_ref().and_then(|wave| wave.state).or(Some(first)),
             ..recorded.unwrap_or_default()
         }
@@ -212,6 +213,9 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
         let is_urgent = view.urgent_until(input.now).is_some();
         let is_due = can_open && (is_next || is_urgent);
         status.why = None;
+        if let Some(problem) = view.config_problem.as_ref().filter(|_| is_waiting && is_next) {
+            status.why = Some(format!("a remedy: {problem}"));
+        }
         if is_waiting && is_due {
             // An approval of nothing would keep the revision from being complete, and be what the next one returns past.
             let is_empty = found.groups == 0 && input.summary.unknown == 0;
@@ -254,7 +258,7 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
 /// Whether the soak of a wave is over: on the wall clock, and on the monotonic one for what this process saw settle.
 fn has_soaked(input: &ProgressInput, wave: &Wave, found: &WaveSummary, status: &WaveStatus) -> bool {
     // Nothing ran the revision, so there is nothing to watch.
-    if found.done == 0 || input.view.urgent_until(input.now).is_some() {
+    if found.done + found.stuck_with_target == 0 || input.view.urgent_until(input.now).is_some() {
         return true;
     }
     let settled: Option<Timestamp> = status.settled.as_deref().and_then(|text| text.parse().ok());

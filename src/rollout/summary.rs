@@ -1,16 +1,18 @@
 //! Where the groups stand in a rollout: one poll of all of them, counted by wave.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::group::{GroupFacts, uid_hash};
+use super::group::{GroupFacts, drain_blocker, uid_hash};
 use super::group_revision::{RevisionDecision, SwitchReason};
 use super::impact::RevisionImpact;
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
+use crate::api::names::condition;
 use crate::api::{GroupDrainForecast, LaggingGroup, RolloutBudget, RolloutCounts, WaveState};
 use crate::boundaries::WithoutRotation;
+use crate::plan::Reason;
 use crate::util::text::shorten;
 
 /// The most groups that the status lists as behind.
@@ -66,6 +68,10 @@ pub(crate) struct WaveSummary {
     pub failed: usize,
     /// Those that are not waited for.
     pub held: usize,
+    /// Those of them that make no progress, and some of whose nodes run the target.
+    pub stuck_with_target: usize,
+    /// Number of those that wait, or whose replacement of nodes is blocked, by reason.
+    pub reasons: BTreeMap<String, i64>,
     /// When the last group was done.
     pub last_settled: Option<Timestamp>,
 }
@@ -152,6 +158,9 @@ impl GroupSummary {
         self.affected.push((uid_hash(group.uid), selected.fold(0, |bits, (wave, _)| bits | 1 << wave)));
         let wave = &mut self.waves[index];
         wave.groups += 1;
+        if let Some(reason) = wait_reason(group, choice, &progress) {
+            *wave.reasons.entry(reason).or_default() += 1;
+        }
         let mut behind = None;
         match progress {
             GroupProgress::Waiting => {
@@ -175,6 +184,8 @@ impl GroupSummary {
             }
             GroupProgress::Bypassed(reason, why) => {
                 wave.held += 1;
+                let runs_target = group.status.nodes.as_ref().is_some_and(|nodes| nodes.updated > 0);
+                wave.stuck_with_target += usize::from(reason == WaitReason::Stuck && runs_target);
                 self.counts.held += 1;
                 behind = Some((reason.to_string(), why));
             }
@@ -189,6 +200,18 @@ impl GroupSummary {
         }
     }
 
+    /// Lists a group whose object cannot be decoded, so that nothing is planned for it; `recorded` is the hash of what it
+    /// has.
+    pub(crate) fn list_undecodable(&mut self, view: &RolloutView, key: &str, recorded: Option<&str>) {
+        if recorded == Some(view.target.hash.as_str()) || self.behind.len() >= MAX_BEHIND {
+            return;
+        }
+        let revision = recorded.and_then(|hash| view.stored.get(hash)).map(|stored| stored.name.clone());
+        let message = "its object does not match the schema of InstanceGroup; see its condition Stalled".to_owned();
+        let (group, reason) = (key.to_owned(), Reason::InvalidSpec.to_string());
+        self.behind.push(LaggingGroup { group, revision, reason, message });
+    }
+
     fn list_behind(&mut self, group: &GroupFacts, choice: &RevisionDecision, reason: String, message: &str) {
         if self.behind.len() >= MAX_BEHIND {
             return;
@@ -199,6 +222,20 @@ impl GroupSummary {
         };
         let message = shorten(message, 300);
         self.behind.push(LaggingGroup { group: group.key.to_owned(), revision, reason, message });
+    }
+}
+
+/// Why a group of a wave waits, in one word; `None` when it continues, or is done.
+fn wait_reason(group: &GroupFacts, choice: &RevisionDecision, progress: &GroupProgress) -> Option<String> {
+    match (progress, choice) {
+        (GroupProgress::Bypassed(reason, _), _) => Some(reason.to_string()),
+        (GroupProgress::Waiting, RevisionDecision::Use { waits: Some(wait), .. }) => Some(wait.reason.to_string()),
+        (GroupProgress::Rolling, _) if group.lock.is_some() => Some(WaitReason::Locked.to_string()),
+        (GroupProgress::Rolling, RevisionDecision::Use { rollout_block: Some(_), .. }) => Some("Blocked".to_owned()),
+        (GroupProgress::Rolling, _) => {
+            drain_blocker(group.status).is_some().then(|| condition::DRAIN_BLOCKED.to_owned())
+        }
+        _ => None,
     }
 }
 

@@ -4,8 +4,7 @@ use std::collections::BTreeMap;
 
 use super::summary::GroupSummary;
 use super::view::RolloutView;
-use crate::api::names::condition;
-use crate::api::{InstanceGroupStatus, WaveState};
+use crate::api::WaveState;
 use crate::util::duration;
 
 /// Groups without progress whose blocked drains are undone, with the reason. They continue when no other group of an open wave,
@@ -49,11 +48,4 @@ impl YieldingGroups {
             }
         }
     }
-}
-
-/// What blocks a drain of the group now.
-pub(crate) fn drain_blocker(status: &InstanceGroupStatus) -> Option<String> {
-    let is_blocked = |found: &&crate::api::Condition| found.r#type == condition::DRAIN_BLOCKED && found.is_true();
-    let found = status.conditions.iter().find(is_blocked)?;
-    Some(found.message.clone().unwrap_or_default())
 }

@@ -81,6 +81,13 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
         let users = budget.users.iter().map(|user| format!("{} {}", user.group, user.nodes)).collect::<Vec<_>>();
         let limits = limits.collect::<Vec<_>>().join(", ");
         text += &format!("  budget  {limits}; unavailable nodes: {}\n", escape_control(&or_dash(&users.join(", "))));
+        for group in &budget.oversized {
+            text += &format!(
+                "          {} replaces {} nodes at once, which is more than the budget: it waits until no other node is unavailable; raise budget.nodes, or let it replace fewer at once\n",
+                escape_control(&group.group),
+                group.nodes
+            );
+        }
     }
     if !status.checks.is_empty() {
         let checks = status.checks.iter().map(check).collect::<Vec<_>>();
@@ -101,7 +108,8 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
     if phase == RolloutPhase::Complete && status.waves.iter().all(|wave| wave.state != Some(WaveState::Passed)) {
         return text + "\n  all groups took it at once: it is the first revision, or what they had before\n";
     }
-    let header = ["WAVE", "STATE", "GROUPS", "DONE", "FAILED", "OPENED", "DONE AT", "PASSED"].map(str::to_owned);
+    let header =
+        ["WAVE", "STATE", "GROUPS", "DONE", "FAILED", "OPENED", "DONE AT", "PASSED", "WAITING"].map(str::to_owned);
     let rows = status.waves.iter().map(|wave| row(wave, phase, policy, &or_dash));
     text += "\n";
     text += &table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "  ");
@@ -237,12 +245,17 @@ fn passes(wave: &WaveStatus, policy: Option<&RolloutPolicy>) -> Option<String> {
     Some(rfc3339(settled.checked_add(soak).ok()?))
 }
 
+/// How many groups of a wave wait, by reason.
+fn waiting(wave: &WaveStatus) -> String {
+    wave.waiting.iter().map(|(reason, groups)| format!("{groups} {reason}")).collect::<Vec<_>>().join(", ")
+}
+
 fn row(
     wave: &WaveStatus,
     phase: RolloutPhase,
     policy: Option<&RolloutPolicy>,
     or_dash: &impl Fn(&str) -> String,
-) -> [String; 8] {
+) -> [String; 9] {
     let at = |time: &Option<String>| or_dash(time.as_deref().unwrap_or_default());
     let state = wave.state.unwrap_or_default();
     // No group takes the revision any more, so that no wave is open or waits for anything.
@@ -263,6 +276,7 @@ fn row(
         at(&wave.opened),
         at(&wave.settled),
         passed,
+        if has_stopped { "-".to_owned() } else { or_dash(&waiting(wave)) },
     ]
 }
 
@@ -280,9 +294,9 @@ mod tests {
                 "groups": {"affected": 41, "done": 3, "failed": 0, "held": 1, "inPlace": 12, "untouched": 8, "nodes": 880},
                 "waves": [
                     {"name": "canary", "state": "Soaking", "groups": 3, "done": 3, "failed": 0, "opened": "2026-08-21T08:05:00Z", "settled": "2026-08-21T08:41:00Z"},
-                    {"name": "general", "state": "Waiting", "groups": 38, "done": 0, "failed": 0},
+                    {"name": "general", "state": "Waiting", "groups": 38, "done": 0, "failed": 0, "waiting": {"Locked": 1, "WaveNotOpen": 37}},
                 ],
-                "budget": {"limits": [{"of": "nodes", "used": 44, "limit": 44}], "users": [{"group": "team-a/db", "nodes": 20}]},
+                "budget": {"limits": [{"of": "nodes", "used": 44, "limit": 44}], "users": [{"group": "team-a/db", "nodes": 20}], "oversized": [{"group": "team-a/pool", "nodes": 50}]},
                 "drainsForeseen": [{"group": "team-c/db", "message": "drains for r14 (wave general) are expected to block. StatefulSet team-c/db: PodDisruptionBudget db"}],
                 "behind": [{"group": "team-b/redis", "revision": "r13", "reason": "Locked", "message": "the annotation lock-upgrades on the Namespace keeps the group from r14"}],
             },
@@ -304,6 +318,8 @@ mod tests {
             "r13",
             "lock-upgrades",
             "44 of 44 (nodes); unavailable nodes: team-a/db 20",
+            "1 Locked, 37 WaveNotOpen",
+            "team-a/pool replaces 50 nodes at once, which is more than the budget",
             "team-c/db       drains for r14 (wave general) are expected to block. StatefulSet team-c/db",
         ] {
             assert!(text.contains(words), "{words} is missing in\n{text}");

@@ -66,6 +66,10 @@ pub(super) fn status(ctx: &Context, view: &RolloutView, begins_wait: bool) -> Op
         (begins_wait || budget_usage.has_waiting()).then(|| RolloutBudget {
             limits: limits(budget_usage, budget),
             users: budget_usage.largest(MAX_USERS).into_iter().map(|(group, nodes)| user(group, nodes)).collect(),
+            oversized: {
+                let groups = budget_usage.oversized(budget).into_iter().take(MAX_USERS);
+                groups.map(|(group, nodes)| user(group, nodes)).collect()
+            },
         })
     })
 }

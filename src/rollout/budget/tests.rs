@@ -241,6 +241,24 @@ fn batch_that_broken_nodes_keep_waiting_keeps_nobody_else_waiting() {
     }
 }
 
+/// It may wait for weeks. The admin must read that, and what to do, on the group and on the revision.
+#[test]
+fn batch_larger_than_the_budget_is_named_with_a_remedy() {
+    let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
+    for key in ["team/large", "team/small"] {
+        let batch = Some(if key == "team/large" { 3 } else { 2 });
+        budget_usage.record(key, Some(NodeUsage { batch, ..usage(9, "b", "") }), now);
+    }
+    budget_usage.record("team/broken", Some(NodeUsage { desired: 3, unavailable: 1, ..NodeUsage::default() }), now);
+    let limits = budget(Some(CountOrPercent::Number(2)), None, None);
+    assert!(budget_usage.oversized(&limits).is_empty());
+    assert!(budget_usage.batch_must_wait(&limits, "team/large") && budget_usage.batch_must_wait(&limits, "team/small"));
+    assert_eq!(budget_usage.oversized(&limits), [("team/large", 3)]);
+    let why = budget_usage.wait_reason(&limits, "team/large");
+    assert!(why.contains("less than the 3 nodes") && why.contains("raise budget.nodes"), "{why}");
+    assert!(budget_usage.wait_reason(&limits, "team/small").ends_with("which is used up"));
+}
+
 /// A group that waits sleeps: it is woken when the budget leaves what it waits for, and not before.
 #[test]
 fn waiting_groups_are_enqueued_when_the_budget_has_room() {
