@@ -1,6 +1,6 @@
 //! Stores each content of the ConfigMap `instance-manager` as a BoundariesRevision, if that kind is installed.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use k8s_openapi::api::core::v1::ConfigMap;
@@ -56,15 +56,33 @@ pub(crate) async fn store(
 /// What of the history is kept: what the policy says, and what the status of a group names.
 pub(crate) fn history(active: &ActiveBoundaries, ctx: &Context) -> History {
     let policy = active.rollout();
-    let named = |stored: &Arc<GroupObject>| {
-        let status = stored.0.as_ref().ok()?.status.clone()?;
-        Some([status.boundaries_revision, status.rollout.and_then(|record| record.previous)])
-    };
+    let (needed, has_unknown_needs) = needs(&ctx.stores.groups.state());
     History {
         release: policy.and_then(|policy| policy.release.clone()).unwrap_or_default(),
         kept: policy.map_or(DEFAULT_HISTORY, |policy| policy.history),
-        needed: ctx.stores.groups.state().iter().filter_map(named).flatten().flatten().collect(),
+        needed,
+        has_unknown_needs,
     }
+}
+
+/// The contents that groups have or would return to, and whether that is unknown of some group.
+fn needs(groups: &[Arc<GroupObject>]) -> (BTreeSet<String>, bool) {
+    let (mut needed, mut has_unknown_needs) = (BTreeSet::new(), false);
+    for group in groups {
+        let status = match &group.0 {
+            Ok(group) => group.status.clone().unwrap_or_default(),
+            Err(invalid) => match invalid.status.clone() {
+                Some(status) => status,
+                None => {
+                    has_unknown_needs = true;
+                    continue;
+                }
+            },
+        };
+        needed.extend(status.boundaries_revision);
+        needed.extend(status.rollout.and_then(|record| record.previous));
+    }
+    (needed, has_unknown_needs)
 }
 
 /// Stores the active content again, which a person deleted. Its rollout begins again with the first wave.
@@ -176,6 +194,31 @@ mod tests {
             store(&kube, "im", &live, None, &History::default(), || true).await.expect("it is stored");
             let expected: &[&str] = if same_content { &["r1"] } else { &["r1", "r2"] };
             assert_eq!(*calls.lock().unwrap(), expected, "the same content: {same_content}");
+        }
+    }
+
+    /// A tenant's broken object must not take away what the group returns to once it is mended.
+    #[test]
+    fn needs_of_groups_that_cannot_be_decoded_are_kept() {
+        let group = |spec: serde_json::Value, status: serde_json::Value| -> Arc<GroupObject> {
+            let object = json!({
+                "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
+                "metadata": {"name": "web", "namespace": "team"}, "spec": spec, "status": status,
+            });
+            Arc::new(serde_json::from_value(object).expect("an object"))
+        };
+        let status = || json!({"boundariesRevision": "one", "rollout": {"previous": "two"}});
+        let hashes = |needs: BTreeSet<String>| needs.into_iter().collect::<Vec<_>>().join(" ");
+        let found = |group| needs(&[group]);
+        assert!(group(json!(7), status()).0.is_err() && group(json!({}), json!(7)).0.is_err());
+        for (group, needed, is_unknown) in [
+            (group(json!({}), status()), "one two", false),
+            (group(json!(7), status()), "one two", false),
+            (group(json!({}), json!(null)), "", false),
+            (group(json!({}), json!(7)), "", true),
+        ] {
+            let (needs, has_unknown_needs) = found(group);
+            assert_eq!((hashes(needs).as_str(), has_unknown_needs), (needed, is_unknown));
         }
     }
 

@@ -164,6 +164,8 @@ fn own_content(input: &DecisionInput) -> Own {
         return Own::Excluded;
     }
     let stable = || view.stable.clone().unwrap_or_else(|| view.target.clone());
+    // A guess would be the target, for which no wave is open.
+    let known_stable = || if view.stable_problem.is_some() { Own::Unknown } else { Own::Known(stable()) };
     if group.has_lost_status && !group.is_deleting {
         return Own::Unknown;
     }
@@ -171,7 +173,7 @@ fn own_content(input: &DecisionInput) -> Own {
         let is_open = view.is_wave_open(group.wave(view), input.now) || gates::is_approved(view, group);
         let is_given = matches!(view.phase(), RolloutPhase::Rolling | RolloutPhase::Complete);
         let uses_target = is_given && is_open && blocking_order(input).is_none();
-        return Own::Known(if uses_target { view.target.clone() } else { stable() });
+        return if uses_target { Own::Known(view.target.clone()) } else { known_stable() };
     }
     let recorded = group.status.boundaries_revision.as_deref().filter(|hash| !hash.is_empty());
     if let Some(stored) = group.recorded(view) {
@@ -187,8 +189,9 @@ fn own_content(input: &DecisionInput) -> Own {
         (Some(found), ..) => Own::Known(found),
         (None, Some(_), _) => Own::Unknown,
         // An earlier release, or another controller, planned it last: before anything was rolled out in waves.
-        (None, None, Some(_)) => Own::Known(stable()),
-        (None, None, None) if group.is_excluded_by(&stable()) => Own::Known(stable()),
+        (None, None, Some(_)) => known_stable(),
+        (None, None, None) if group.is_excluded_by(&stable()) => known_stable(),
+        (None, None, None) if view.stable_problem.is_some() => Own::Unknown,
         (None, None, None) => Own::Included(stable()),
     }
 }
@@ -245,6 +248,16 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
     let previous = group.record().and_then(|record| view.stored.get(record.previous.as_deref()?));
     let is_aborted = view.is_aborted();
     if *group.forecast == RevisionImpact::Untouched {
+        // A person paused what the group replaces nodes for. An edit that changes nothing of it does not resume that.
+        let is_paused = own.stop == Some(RolloutEnd::Paused) && group.is_switching(&own) && !is_aborted;
+        let index = group.wave(view);
+        if is_paused && !view.is_wave_open(index, input.now) {
+            let text = format!(
+                "{} was paused on this group, which goes on when wave {} of {} opens",
+                own.name, view.policy.waves[index].name, view.target.name
+            );
+            return wait(own, WaitReason::WaveNotOpen, text);
+        }
         return match is_superseded && !is_aborted {
             // What the group runs is not proved yet: its wave and its soak are those of the target from now on.
             true => switch_to(input, view.target.clone(), SwitchReason::InPlace),
@@ -380,7 +393,15 @@ fn choose_unknown(input: &DecisionInput) -> RevisionDecision {
         return switch_to(input, view.target.clone(), SwitchReason::Wave(view.policy.waves[index].name.clone()));
     }
     let why = match recorded {
+        "" if !group.has_lost_status
+            && let Some(problem) = &view.stable_problem =>
+        {
+            problem.clone()
+        }
         "" => "the group has nodes, but its status records no BoundariesRevision".to_owned(),
+        hash if let Some(unreadable) = view.unreadable.get(hash) => {
+            format!("the group was made from the BoundariesRevision {unreadable}")
+        }
         hash => format!(
             "the BoundariesRevision with the hash {hash}, from which the group was made, is not stored any more"
         ),

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::describe_change;
-use super::images::{carried, identity, is_aborted, is_of_aws};
+use super::images::{carried, identity, is_aborted, is_of_aws, is_ordered_back};
 use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource, RolloutPhase};
 use crate::boundaries::{CONFIG_MAP_KEYS, DEFAULT_HISTORY, ROLLOUT_KEY, content_hash};
 
@@ -16,11 +16,13 @@ pub(crate) struct History {
     pub kept: usize,
     /// Hashes of the contents that groups have, or would return to.
     pub needed: BTreeSet<String>,
+    /// Whether it is unknown what some group needs, so that nothing is deleted.
+    pub has_unknown_needs: bool,
 }
 
 impl Default for History {
     fn default() -> Self {
-        Self { release: String::new(), kept: DEFAULT_HISTORY, needed: BTreeSet::new() }
+        Self { release: String::new(), kept: DEFAULT_HISTORY, needed: BTreeSet::new(), has_unknown_needs: false }
     }
 }
 
@@ -60,7 +62,7 @@ pub(crate) fn next_step(
     let newest = sorted.last();
     let hash = content_hash(current.data);
     if newest.is_some_and(|newest| has_texts(newest, &hash)) {
-        return surplus(&sorted, history);
+        return surplus(&sorted, history).filter(|_| !history.has_unknown_needs);
     }
     let first = before.filter(|before| newest.is_none() && content_hash(before) != hash);
     let (data, mut from) = match first {
@@ -74,11 +76,9 @@ pub(crate) fn next_step(
     }
     let images = carried(&sorted, &data);
     let hash = identity(&content_hash(&data), &images);
-    let (name, number) = match next_name(stored) {
-        // The groups have other contents, so this is not the first one: all that was stored is lost, with its verdicts.
-        (_, 1) if history.needed.iter().any(|needed| *needed != hash) => ("r2".to_owned(), 2),
-        next => next,
-    };
+    // Where groups have other contents, this is not the first one: all that was stored is lost, with its verdicts.
+    let first = if history.needed.iter().any(|needed| *needed != hash) { 2 } else { 1 };
+    let (name, number) = next_name(stored, first);
     let spec = BoundariesRevisionSpec { number, hash, data, images, from, orders: Default::default() };
     let mut revision = BoundariesRevision::new(&name, spec);
     revision.metadata.namespace = Some(namespace.to_owned());
@@ -111,12 +111,15 @@ pub(crate) fn policy_is_retained(stored: &[BoundariesRevision]) -> bool {
     sorted(stored).last().is_some_and(|newest| retains_policy(newest))
 }
 
-/// The name and the number of the next revision.
-pub(super) fn next_name(stored: &[BoundariesRevision]) -> (String, i64) {
+/// The name and the number of the next revision, which is at least `first`.
+pub(super) fn next_name(stored: &[BoundariesRevision], first: i64) -> (String, i64) {
+    let newest = sorted(stored).last().map(|newest| newest.spec.number.saturating_add(1));
     // A name may be taken by an object that the controller did not make, whatever its spec says.
-    let used_numbers =
-        stored.iter().flat_map(|revision| [Some(revision.spec.number), number_in_name(revision)]).flatten();
-    let number = used_numbers.max().unwrap_or_default() + 1;
+    let taken: BTreeSet<i64> = stored.iter().filter_map(number_in_name).collect();
+    let mut number = newest.unwrap_or_default().max(first);
+    while taken.contains(&number) {
+        number += 1;
+    }
     (format!("r{number}"), number)
 }
 
@@ -126,15 +129,26 @@ pub(crate) fn has_texts(revision: &BoundariesRevision, hash: &str) -> bool {
     if spec.images.is_empty() { spec.hash == hash } else { content_hash(&spec.data) == hash }
 }
 
-/// The revisions by number, oldest first. An object whose name is not that of its number is not one of the controller's.
+/// The revisions that the controller stored, by number, oldest first.
 pub(crate) fn sorted(stored: &[BoundariesRevision]) -> Vec<&BoundariesRevision> {
     let mut found: Vec<_> = stored.iter().filter(|revision| is_genuine(revision)).collect();
     found.sort_by_key(|revision| revision.spec.number);
     found
 }
 
+/// Whether the controller stored it. It has recorded a phase on it, or the hash is that of the content, which a person who
+/// writes such an object does not know.
 fn is_genuine(revision: &BoundariesRevision) -> bool {
-    number_in_name(revision) == Some(revision.spec.number)
+    let has_phase = revision.status.as_ref().is_some_and(|status| status.phase.is_some());
+    let spec = &revision.spec;
+    let has_hash = || spec.hash == identity(&content_hash(&spec.data), &spec.images);
+    number_in_name(revision) == Some(spec.number) && (has_phase || has_hash())
+}
+
+/// Names of the objects that the controller did not store. They have no effect.
+pub(crate) fn foreign_names(stored: &[BoundariesRevision]) -> Vec<String> {
+    let foreign = stored.iter().filter(|revision| !is_genuine(revision));
+    foreign.filter_map(|revision| revision.metadata.name.clone()).collect()
 }
 
 fn number_in_name(revision: &BoundariesRevision) -> Option<i64> {
@@ -163,7 +177,7 @@ fn surplus(sorted: &[&BoundariesRevision], history: &History) -> Option<HistoryS
 /// there was no policy, or nothing before it; otherwise a newer revision came before its rollout began.
 pub(super) fn was_complete(revision: &BoundariesRevision) -> bool {
     match revision.status.as_ref().and_then(|status| status.phase) {
-        Some(phase) => phase == RolloutPhase::Complete,
+        Some(phase) => phase == RolloutPhase::Complete && !is_ordered_back(revision),
         None => revision.spec.number == 1 || !revision.spec.data.contains_key(ROLLOUT_KEY),
     }
 }
@@ -261,17 +275,34 @@ mod tests {
         assert!(log.contains(&"-r2".to_owned()) && !log.contains(&"-r3".to_owned()), "{log:?}");
     }
 
+    /// A group that cannot be decoded may need any of them, to return to it once it is mended.
+    #[test]
+    fn nothing_is_deleted_while_it_is_unknown_what_a_group_needs() {
+        let mut stored = vec![];
+        let images: Vec<_> = (0..10).map(|number| format!("ami-{number}")).collect();
+        play(&mut stored, None, &images.iter().map(String::as_str).collect::<Vec<_>>());
+        let (data, newest) = (data("ami-9"), stored.last().expect("a revision").clone());
+        stored.push(BoundariesRevision::new("r11", BoundariesRevisionSpec { number: 11, ..newest.spec }));
+        let current = Current { data: &data, from: RevisionSource::default() };
+        for (has_unknown_needs, is_kept) in [(false, false), (true, true)] {
+            let history = History { has_unknown_needs, ..History::default() };
+            assert_eq!(next_step(&stored, None, &current, &history, "im").is_none(), is_kept);
+        }
+    }
+
     /// A person may create an object of this kind; it is neither used nor deleted, and its name is left to it.
     #[test]
     fn foreign_objects_are_not_changed() {
-        let mut foreign = BoundariesRevision::new("r7", BoundariesRevisionSpec { number: 3, ..Default::default() });
+        let mut foreign = BoundariesRevision::new("r2", BoundariesRevisionSpec { number: 3, ..Default::default() });
         foreign.metadata.uid = Some("foreign".into());
-        let named = BoundariesRevision::new("mine", BoundariesRevisionSpec { number: 5, ..Default::default() });
-        let mut stored = vec![foreign, named];
+        let named = BoundariesRevision::new("mine", BoundariesRevisionSpec { number: i64::MAX, ..Default::default() });
+        let last = format!("r{}", i64::MAX);
+        let last = BoundariesRevision::new(&last, BoundariesRevisionSpec { number: i64::MAX, ..Default::default() });
+        let mut stored = vec![foreign, named, last];
         let images: Vec<_> = (0..12).map(|number| format!("ami-{number}")).collect();
         let log = play(&mut stored, None, &images.iter().map(String::as_str).collect::<Vec<_>>());
-        assert_eq!(log[0], "+r8 ");
-        assert!(!log.iter().any(|line| ["-r7", "-mine"].contains(&line.as_str())), "{log:?}");
-        assert_eq!(stored.len(), DEFAULT_HISTORY + 2);
+        assert!(log[0].starts_with("+r1 ") && log[1].starts_with("+r3 "), "{log:?}");
+        assert!(!log.iter().any(|line| ["-r2", "-mine"].contains(&line.as_str())), "{log:?}");
+        assert_eq!(stored.len(), DEFAULT_HISTORY + 3);
     }
 }

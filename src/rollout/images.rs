@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use crate::api::{BoundariesRevision, RolloutPhase};
+use crate::api::{BoundariesRevision, BoundariesRevisionStatus, RolloutPhase};
 use crate::boundaries::ROLLOUT_KEY;
 use crate::util::digest::sha256_hex;
 
@@ -65,7 +65,15 @@ pub(super) fn carried(sorted: &[&BoundariesRevision], data: &BTreeMap<String, St
 /// Whether its groups have returned, or return.
 pub(super) fn is_aborted(revision: &BoundariesRevision) -> bool {
     let phase = revision.status.as_ref().and_then(|status| status.phase);
-    matches!(phase, Some(RolloutPhase::Returning | RolloutPhase::Aborted))
+    matches!(phase, Some(RolloutPhase::Returning | RolloutPhase::Aborted)) || is_ordered_back(revision)
+}
+
+/// Whether a person aborted it, and the phase does not show that yet: the next edit of the ConfigMap may come first.
+pub(super) fn is_ordered_back(revision: &BoundariesRevision) -> bool {
+    use RolloutPhase::{Assessing, Complete, Halted, Rolling};
+    let can_return = |status: &&BoundariesRevisionStatus| status.stable.is_some() && status.without_waves != Some(true);
+    let phase = revision.status.as_ref().filter(can_return).and_then(|status| status.phase);
+    revision.spec.orders.aborted && matches!(phase, Some(Assessing | Rolling | Halted | Complete))
 }
 
 /// Who wrote a revision that differs from the one before only in its images.

@@ -28,9 +28,11 @@ pub(crate) use change::changes;
 pub(crate) use check_answer::{CheckAnswer, read_answer};
 pub(crate) use checks::{CheckResult, Checks, query};
 pub(crate) use gates::{MAX_URGENCY, urgent_until};
-pub(crate) use group::GroupFacts;
+pub(crate) use group::{GroupFacts, drain_blocker};
 pub(crate) use group_revision::{DecisionInput, RevisionDecision, RevisionSwitch, SwitchReason, choose};
-pub(crate) use history::{Current, History, HistoryStep, has_texts, next_step, policy_is_retained, sorted};
+pub(crate) use history::{
+    Current, History, HistoryStep, foreign_names, has_texts, next_step, policy_is_retained, sorted,
+};
 pub(crate) use images::{Images, image_changes, is_of_aws};
 pub(crate) use impact::{KnownImpact, RevisionImpact};
 pub(crate) use new_images::{is_confirmed, may_move_images, moved, with_images, without_images};
@@ -40,4 +42,4 @@ pub(crate) use running::Running;
 pub(crate) use summary::{GroupSummary, WaveSummary, comes_next};
 pub(crate) use view::{RolloutView, StoredRevision};
 pub(crate) use wait::{Wait, WaitReason};
-pub(crate) use yielding_groups::{YieldingGroups, drain_blocker};
+pub(crate) use yielding_groups::YieldingGroups;

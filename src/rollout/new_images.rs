@@ -91,7 +91,7 @@ fn next_revision(
     images: Images,
     from: RevisionSource,
 ) -> BoundariesRevision {
-    let (name, number) = next_name(stored);
+    let (name, number) = next_name(stored, 1);
     let hash = identity(&content_hash(&data), &images);
     let spec = BoundariesRevisionSpec { number, hash, data, images, from, orders: Default::default() };
     let mut revision = BoundariesRevision::new(&name, spec);

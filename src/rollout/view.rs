@@ -10,10 +10,11 @@ use crate::api::{
     BoundariesRevision, BoundariesRevisionStatus, RevisionSource, RolloutOrders, RolloutPhase, WaveState,
 };
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
-use crate::boundaries::{Boundaries, ROLLOUT_KEY, RolloutPolicy, Wave, content_hash};
+use crate::boundaries::{Boundaries, ConfigErrors, ROLLOUT_KEY, RolloutPolicy, Wave, content_hash};
+use crate::util::text::shorten;
 
 use super::history::{Current, History, HistoryStep, has_texts, next_step, retains_policy, sorted, was_complete};
-use super::images::{Images, images_by_name, is_aborted, own_images};
+use super::images::{Images, images_by_name, is_aborted, is_ordered_back, own_images};
 
 /// A stored revision, parsed.
 #[derive(Clone, Debug)]
@@ -99,6 +100,12 @@ pub(crate) struct RolloutView {
     pub stable: Option<StoredRevision>,
     /// The newest stored revision of each content, by hash.
     pub stored: BTreeMap<String, StoredRevision>,
+    /// The stored revisions that this release cannot parse, by hash: the name with the error.
+    pub unreadable: BTreeMap<String, String>,
+    /// Why it is unknown to what groups return: that revision is one of these. No group takes the target then.
+    pub stable_problem: Option<String>,
+    /// Why the policy that the target was stored with, and that continues, is not known. No group takes the target then.
+    pub policy_problem: Option<String>,
     /// How the target reaches the groups.
     pub policy: Arc<RolloutPolicy>,
     /// Whether the policy is the one that the target was stored with, because the ConfigMap has none any more.
@@ -113,7 +120,7 @@ pub(crate) struct RolloutView {
     pub delay: SignedDuration,
     /// Older revisions whose rollout was under way when the target came.
     pub superseded: Vec<Superseded>,
-    /// Why no group is given the target now: the live ConfigMap is broken, missing or locked.
+    /// Why no group is given the target now: the live ConfigMap is broken, missing or locked, or what was stored is unreadable.
     pub config_problem: Option<String>,
 }
 
@@ -130,10 +137,17 @@ impl RolloutView {
         let object = sorted.iter().rev().find(|revision| has_texts(revision, &active.revision))?;
         let images = images_by_name(&sorted);
         let status = object.status.clone().unwrap_or_default();
+        let mut policy_problem = None;
         let (policy, is_retained_policy) = match active.boundaries.as_ref().and_then(|found| found.rollout.clone()) {
             Some(policy) => (policy, false),
             // Without the key, a change under way would reach every group at once.
-            None if retains_policy(object) => (kept_policy(object)?, true),
+            None if retains_policy(object) => match kept_policy(object) {
+                Ok(policy) => (policy, true),
+                Err(error) => {
+                    policy_problem = Some(unreadable_policy(object, &error));
+                    (empty_policy()?, true)
+                }
+            },
             None => return None,
         };
         let of_content = |hash: &str| {
@@ -144,12 +158,12 @@ impl RolloutView {
             let hash = &revision.spec.hash;
             let content = match known.and_then(|known| known.stored.get(hash)) {
                 Some(stored) => stored.active.clone(),
-                None => parse(revision)?,
+                None => parse(revision).map_err(|error| unreadable(revision, &error))?,
             };
             let name = revision.metadata.name.clone().unwrap_or_default();
             let images = images.get(&name).cloned().unwrap_or_default();
             let (texts, own) = (content_hash(&revision.spec.data), own_images(revision));
-            Some(StoredRevision {
+            Ok::<_, String>(StoredRevision {
                 name,
                 number: revision.spec.number,
                 hash: hash.clone(),
@@ -163,22 +177,37 @@ impl RolloutView {
                 is_restored: false,
             })
         };
-        let mut target = parsed(object)?;
+        let mut target = parsed(object).ok()?;
         target.active = match target.hash == active.revision {
             true => active.clone(),
             // A group's status names the texts together with the images.
             false => Arc::new(ActiveBoundaries { revision: target.hash.clone(), ..(**active).clone() }),
         };
         let older = sorted.iter().rev().filter(|revision| revision.spec.number < target.number);
-        let complete = older.clone().filter(|revision| was_complete(revision)).find_map(|revision| parsed(revision));
+        // The status of that revision may be gone, as after a restore from a backup.
+        let was_stable = |revision: &BoundariesRevision| {
+            let has_phase = revision.status.as_ref().is_some_and(|found| found.phase.is_some());
+            !has_phase && status.stable.is_some() && revision.metadata.name == status.stable
+        };
+        let complete = older.clone().find(|revision| was_complete(revision) || was_stable(revision));
         // Every group takes the first one at once. A change that follows before all have it goes through the waves as well.
         // The oldest one of a history that was lost before proves nothing.
         let first = older.clone().next_back().filter(|oldest| oldest.spec.number == 1);
-        let stable = complete.or_else(|| first.and_then(|first| parsed(first)));
-        target.is_restored = stable.is_none() && target.number != 1;
+        let (stable, unreadable_stable) = match complete.or(first).map(|revision| parsed(revision)) {
+            Some(Ok(stable)) => (Some(stable), None),
+            Some(Err(unreadable)) => (None, Some(unreadable)),
+            None => (None, None),
+        };
+        // Groups that have the target do not lose it because their predecessor cannot be read.
+        let is_over = status.phase == Some(RolloutPhase::Complete);
+        let stable_problem = unreadable_stable.filter(|_| !is_over).map(|unreadable| {
+            format!("groups would return to the BoundariesRevision {unreadable}; {UNREADABLE_REMEDY}")
+        });
+        target.is_restored = stable.is_none() && stable_problem.is_none() && target.number != 1;
         let was_under_way = |revision: &&&BoundariesRevision| {
             let phase = revision.status.as_ref().and_then(|status| status.phase);
-            phase.map_or(!was_complete(revision), RolloutPhase::is_under_way)
+            let is_unstarted = || !was_complete(revision) && !was_stable(revision);
+            phase.map_or_else(is_unstarted, |phase| phase.is_under_way() || is_ordered_back(revision))
         };
         let ended = |revision: &&BoundariesRevision| {
             let metadata = &revision.metadata;
@@ -190,9 +219,12 @@ impl RolloutView {
                 phase,
             })
         };
-        let mut stored: BTreeMap<String, StoredRevision> = BTreeMap::new();
-        for revision in sorted.iter().filter_map(|revision| parsed(revision)) {
-            stored.insert(revision.hash.clone(), revision);
+        let (mut stored, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
+        for revision in &sorted {
+            match parsed(revision) {
+                Ok(revision) => _ = stored.insert(revision.hash.clone(), revision),
+                Err(why) => _ = unreadable.insert(revision.spec.hash.clone(), why),
+            }
         }
         stored.insert(target.hash.clone(), target.clone());
         Some(Self {
@@ -203,11 +235,14 @@ impl RolloutView {
             superseded: older.filter(was_under_way).filter_map(ended).collect(),
             config_problem: match &active.source {
                 BoundariesSource::LastKnownGood(why) => Some(why.clone()),
-                _ => None,
+                _ => policy_problem.clone().or_else(|| stable_problem.clone()),
             },
             target,
             stable,
             stored,
+            unreadable,
+            stable_problem,
+            policy_problem,
             policy,
             is_retained_policy,
             orders: object.spec.orders.clone(),
@@ -321,15 +356,46 @@ impl RolloutView {
     }
 }
 
-fn kept_policy(revision: &BoundariesRevision) -> Option<Arc<RolloutPolicy>> {
-    let text = revision.spec.data.get(ROLLOUT_KEY)?;
-    let data = BTreeMap::from([(ROLLOUT_KEY.to_owned(), text.clone())]);
-    Boundaries::parse(&data).ok()?.0.rollout
+/// The policy that a revision was stored with.
+fn kept_policy(revision: &BoundariesRevision) -> Result<Arc<RolloutPolicy>, String> {
+    let text = revision.spec.data.get(ROLLOUT_KEY).map_or("", String::as_str);
+    let parsed = parse_policy(text).map_err(|error| error.to_string())?;
+    parsed.ok_or_else(|| "the key is empty".to_owned())
 }
 
-fn parse(revision: &BoundariesRevision) -> Option<Arc<ActiveBoundaries>> {
-    let (boundaries, _) = Boundaries::parse(&revision.spec.data).ok()?;
+/// A policy of one wave, for a rollout that waits because its own policy cannot be read.
+fn empty_policy() -> Option<Arc<RolloutPolicy>> {
+    parse_policy("{}").ok().flatten()
+}
+
+fn parse_policy(text: &str) -> Result<Option<Arc<RolloutPolicy>>, ConfigErrors> {
+    let data = BTreeMap::from([(ROLLOUT_KEY.to_owned(), text.to_owned())]);
+    Ok(Boundaries::parse(&data)?.0.rollout)
+}
+
+/// The content of a revision. Its policy is not part of it: only that of the target counts.
+fn parse(revision: &BoundariesRevision) -> Result<Arc<ActiveBoundaries>, ConfigErrors> {
+    let mut data = revision.spec.data.clone();
+    data.remove(ROLLOUT_KEY);
+    let (boundaries, _) = Boundaries::parse(&data)?;
     let revision = revision.spec.hash.clone();
     let source = BoundariesSource::Live;
-    Some(Arc::new(ActiveBoundaries { boundaries: Some(Arc::new(boundaries)), revision, source, warnings: vec![] }))
+    Ok(Arc::new(ActiveBoundaries { boundaries: Some(Arc::new(boundaries)), revision, source, warnings: vec![] }))
+}
+
+/// What to do about a revision that cannot be parsed.
+const UNREADABLE_REMEDY: &str =
+    "run the release of the controller that stored it, or delete it if no group has to return to it";
+
+fn unreadable(revision: &BoundariesRevision, error: &ConfigErrors) -> String {
+    let name = revision.metadata.name.as_deref().unwrap_or_default();
+    format!("{name}, which this release cannot read ({})", shorten(&error.to_string(), 300))
+}
+
+fn unreadable_policy(revision: &BoundariesRevision, error: &str) -> String {
+    let name = revision.metadata.name.as_deref().unwrap_or_default();
+    format!(
+        "the key rollout was removed from the ConfigMap, and this release cannot read the policy that {name} was stored with ({}); put the key back into the ConfigMap",
+        shorten(error, 300)
+    )
 }

@@ -34,7 +34,7 @@ pub(crate) enum WaitReason {
     LeftOut,
     /// No node was replaced for as long as the policy's patience.
     Stuck,
-    /// The live ConfigMap is broken, missing, or locked by `lock-upgrades`.
+    /// The live ConfigMap is broken, missing, or locked by `lock-upgrades`, or a stored revision cannot be read.
     ConfigMapUnusable,
     /// The content that the group has is not stored.
     RevisionUnknown,

@@ -16,7 +16,7 @@ use crate::cli::args::{HistoryArgs, OutputFormat};
 use crate::cli::output::print;
 use crate::cli::table::table;
 use crate::k8s;
-use crate::rollout::{changes, has_texts, image_changes, sorted};
+use crate::rollout::{changes, foreign_names, has_texts, image_changes, sorted};
 use crate::util::escape::escape_control;
 
 /// Runs the command.
@@ -42,13 +42,19 @@ pub(super) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
                 k8s::call("get", "configmaps", maps.get_opt(CONFIG_MAP)).await?.map(|map| map.data.unwrap_or_default());
             let active_revision = active_revision(&revisions, live.as_ref());
             match args.output {
-                OutputFormat::Text => list(&revisions, &active_revision),
+                OutputFormat::Text => list(&revisions, &active_revision) + &foreign(&foreign_names(&stored)),
                 format => serialized(&documents(&revisions, &active_revision), format)?,
             }
         }
     };
     print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// A line for each object that the controller did not store.
+fn foreign(names: &[String]) -> String {
+    let line = |name: &String| format!("{}: none that the controller stored; it has no effect\n", escape_control(name));
+    names.iter().map(line).collect()
 }
 
 /// Which revision is active: the one that groups begin with, and that a failed group returns to.

@@ -6,13 +6,14 @@ mod checks;
 mod decide;
 mod drain_forecast;
 mod forecast;
+mod history_warnings;
 mod images;
 mod prometheus;
 mod reconcile;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeMap, HashMap, HashSet};
+use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -93,6 +94,8 @@ struct PollState {
     blocked: HashSet<String>,
     /// The image aliases that the last poll found to stand for other images.
     moved_images: Images,
+    /// What was reported of stored revisions that cannot be used.
+    reported_problems: BTreeSet<String>,
     /// Whether it was reported that the ConfigMap has no policy any more.
     is_kept_policy_reported: bool,
     /// What was read of pods and budgets.
@@ -179,6 +182,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     budget::expect_groups(&ctx.stores, &ctx.planner.node_index, &view);
     ctx.stores.rollout.set_view(Some(view.clone()));
     count_running(&ctx.stores);
+    history_warnings::publish(ctx, &view, &stored, &mut polled.reported_problems).await;
     if view.is_retained_policy && !std::mem::replace(&mut polled.is_kept_policy_reported, true) {
         let name = &view.target.name;
         let remedy = match view.is_aborted() {
@@ -285,7 +289,17 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
     let groups = ctx.stores.groups.state();
     polled.retain(&groups.iter().map(|stored| super::group_key(stored)).collect());
     for stored in groups {
-        let Ok(group) = &stored.0 else { continue };
+        let group = match &stored.0 {
+            Ok(group) => group,
+            Err(invalid) => {
+                let is_deleting = invalid.metadata.deletion_timestamp.is_some();
+                let recorded = invalid.status.as_ref().and_then(|status| status.boundaries_revision.as_deref());
+                if !is_deleting {
+                    summary.list_undecodable(view, &super::group_key(&stored), recorded);
+                }
+                continue;
+            }
+        };
         let namespace = group.namespace().unwrap_or_default();
         let Some(texts) = texts.get(&namespace) else {
             summary.unseen += 1;
@@ -345,8 +359,7 @@ fn report_metrics(ctx: &Context, view: &RolloutView, summary: &GroupSummary, che
 /// Whether something changed that people or groups wait for. Counts and the answers to checks do not count.
 fn is_transition(before: &BoundariesRevisionStatus, after: &BoundariesRevisionStatus) -> bool {
     let essence = |status: &BoundariesRevisionStatus| {
-        let waves: Vec<_> =
-            status.waves.iter().map(|wave| WaveStatus { groups: 0, done: 0, failed: 0, ..wave.clone() }).collect();
+        let waves: Vec<_> = status.waves.iter().map(without_counts).collect();
         let counts: Option<RolloutCounts> = None;
         BoundariesRevisionStatus {
             waves,
@@ -359,6 +372,10 @@ fn is_transition(before: &BoundariesRevisionStatus, after: &BoundariesRevisionSt
         }
     };
     essence(before) != essence(after)
+}
+
+fn without_counts(wave: &WaveStatus) -> WaveStatus {
+    WaveStatus { groups: 0, done: 0, failed: 0, waiting: BTreeMap::new(), ..wave.clone() }
 }
 
 async fn write(

@@ -2,7 +2,7 @@
 
 use super::groups::is_soaking;
 use super::simulated_cluster::{CANARY, Did, Group, SimulatedCluster, canary, group};
-use crate::api::names::condition;
+use crate::api::names::{annotation, condition};
 use crate::api::{BoundariesRevisionStatus, RolloutPhase, WaveState};
 use crate::rollout::{GroupSummary, Running, SwitchReason, WaitReason, YieldingGroups};
 
@@ -858,4 +858,41 @@ fn group_follows_the_wave_that_selects_it_until_it_switches() {
     );
     cluster.run_until_stable();
     assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+}
+
+/// An admin sees how many groups of a wave wait, and why, without reading the conditions of each.
+#[test]
+fn wave_says_how_many_of_its_groups_wait_and_why() {
+    let names = ["a", "b", "c", "d", "e"];
+    let mut cluster = SimulatedCluster::new(
+        "{deferral: [{namespaces: '*', max: 100h}], waves: [{name: first, groups: 'early = yes'}, {name: rest}]}",
+        names.map(group).to_vec(),
+    );
+    cluster.image = "ami-2".into();
+    cluster.group("a").locked = true;
+    cluster.group("b").annotations = [(annotation::DEFER_UNTIL.to_owned(), "2030-01-01T00:00:00Z".to_owned())].into();
+    cluster.group("c").nodes = vec!["ami-1".into(); 50];
+    cluster.run_until(|cluster| cluster.groups[2].nodes.contains(&"ami-2".to_owned()));
+    cluster.run(2);
+    let expected = [("Deferred", 1), ("Locked", 1)].map(|(reason, count)| (reason.to_owned(), count));
+    assert_eq!(cluster.waiting("r2", "rest"), std::collections::BTreeMap::from(expected));
+    cluster.group("c").locked = true;
+    cluster.poll();
+    assert_eq!(cluster.waiting("r2", "rest")["Locked"], 2, "it has begun, and goes on after the lock");
+    cluster.revision("r2").spec.orders.paused = true;
+    cluster.group("c").locked = false;
+    cluster.run(2);
+    assert_eq!(cluster.waiting("r2", "rest")["Blocked"], 1);
+}
+
+/// Nothing is planned for a group whose object does not match the schema: a complete rollout must not hide that.
+#[test]
+fn group_that_cannot_be_decoded_is_listed_as_behind() {
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c")]);
+    let view = cluster.view().expect("a rollout");
+    let mut summary = GroupSummary::new(&view);
+    summary.list_undecodable(&view, "team/has-it", Some(&view.target.hash));
+    summary.list_undecodable(&view, "team/web", None);
+    let listed: Vec<_> = summary.behind.iter().map(|behind| (behind.group.as_str(), behind.reason.as_str())).collect();
+    assert_eq!(listed, [("team/web", "InvalidSpec")]);
 }

@@ -322,3 +322,19 @@ fn late_group_returns_if_a_complete_revision_fails_on_it() {
     cluster.run(60);
     assert_eq!(cluster.images()[1], "ami-2");
 }
+
+/// A canary whose last drain is blocked runs the revision on its other nodes: the next wave must not open before those have
+/// soaked.
+#[test]
+fn wave_soaks_although_its_only_group_is_stuck() {
+    let policy =
+        "{patience: 2m, waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10h}, {name: rest}]}";
+    let mut cluster = SimulatedCluster::new(policy, vec![canary("c"), group("a")]);
+    cluster.group("c").nodes = vec!["ami-1".into(); 3];
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.groups[0].nodes.contains(&"ami-2".to_owned()));
+    cluster.group("c").blocked = true;
+    cluster.run(100);
+    assert_eq!(cluster.waves("r2")[0].1, WaveState::Soaking);
+    assert_eq!(cluster.images()[1], "ami-1");
+}

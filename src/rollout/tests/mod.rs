@@ -5,6 +5,7 @@ mod changes;
 mod checks;
 mod failures;
 mod groups;
+mod history_faults;
 mod images;
 mod lost_key;
 mod orders;

@@ -135,3 +135,30 @@ fn tenant_edit_of_an_updated_group_does_not_wait_for_the_rollout() {
     cluster.run(2);
     assert_eq!(cluster.images(), ["ami-2", "ami-1"]);
 }
+
+/// An admin aborts a revision, and the correction reaches the ConfigMap before the controller has looked again. The groups
+/// must leave the bad revision as if the order had come a minute before.
+#[test]
+fn order_to_abort_counts_although_the_next_change_comes_in_the_same_second() {
+    for ends in [false, true] {
+        let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+        cluster.group("c").nodes = vec!["ami-1".into(); 4];
+        cluster.image = "ami-2".into();
+        match ends {
+            false => cluster.run_until(|cluster| cluster.groups[0].nodes.contains(&"ami-2".to_owned())),
+            true => cluster.run_until_stable(),
+        }
+        cluster.revision("r2").spec.orders.aborted = true;
+        // The correction waits, so that what the groups have meanwhile can be seen.
+        cluster.image = "ami-3".into();
+        cluster.store();
+        cluster.revision("r3").spec.orders.paused = true;
+        cluster.run_until_stable();
+        assert_eq!(cluster.images(), ["ami-1", "ami-1"], "{ends}");
+        assert_eq!(cluster.phase("r2"), RolloutPhase::Aborted, "{ends}");
+        assert_eq!(cluster.revision("r3").status.clone().and_then(|status| status.stable).as_deref(), Some("r1"));
+        cluster.revision("r3").spec.orders.paused = false;
+        cluster.run_until_stable();
+        assert_eq!((cluster.phase("r3"), cluster.images()), (RolloutPhase::Complete, vec!["ami-3".to_owned(); 2]));
+    }
+}

@@ -276,7 +276,12 @@ impl SimulatedCluster {
         };
         self.known_policy.clone_from(&self.policy);
         let view = RolloutView::new(&self.revisions, &active, self.known.as_deref(), Some("prod"));
-        let view = view.map(|view| Arc::new(RolloutView { config_problem: self.config_problem.clone(), ..view }));
+        let view = view.map(|view| {
+            Arc::new(RolloutView {
+                config_problem: self.config_problem.clone().or(view.config_problem.clone()),
+                ..view
+            })
+        });
         self.known.clone_from(&view);
         view
     }
@@ -338,6 +343,20 @@ impl SimulatedCluster {
         self.yielding = YieldingGroups::default();
         self.groups.iter_mut().for_each(|group| group.known = None);
         self.checks = Checks::default();
+    }
+
+    /// The next process may be another release, and parses everything again.
+    pub(super) fn upgrade(&mut self) {
+        self.known = None;
+        self.restart();
+    }
+
+    /// How many groups of a wave wait, by reason.
+    pub(super) fn waiting(&self, name: &str, wave: &str) -> BTreeMap<String, i64> {
+        let found = self.revisions.iter().find(|revision| revision.metadata.name.as_deref() == Some(name));
+        let waves = found.and_then(|found| found.status.as_ref()).map(|status| status.waves.as_slice());
+        let found = waves.unwrap_or_default().iter().find(|found| found.name == wave);
+        found.map(|wave| wave.waiting.clone()).unwrap_or_default()
     }
 
     /// What the status says of a check.

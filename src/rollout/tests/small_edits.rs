@@ -2,6 +2,7 @@
 
 use super::simulated_cluster::{CANARY, Did, Group, SimulatedCluster, canary, group};
 use crate::api::{RolloutPhase, WaveState};
+use crate::rollout::WaitReason;
 
 const ONE_OF_THREE: [&str; 3] = ["ami-2", "ami-1", "ami-1"];
 
@@ -155,4 +156,25 @@ fn failed_group_returns_to_the_complete_revision_that_it_had() {
     assert_eq!(cluster.images()[1], "ami-2", "{:?}", cluster.groups[1].log);
     let switches = |did: &&Did| matches!(did, Did::Switched { .. });
     assert_eq!(cluster.groups[1].log.iter().filter(switches).count(), 3, "r2, r4, and back");
+}
+
+/// An admin who paused a rollout does not resume it with an edit of a comment, which a colleague may make.
+#[test]
+fn small_edit_does_not_resume_a_paused_rotation_before_its_wave() {
+    let policy = "waves: [{name: canary, namespaces: 'rollout/wave = canary'}, {name: rest, approval: admin}]";
+    let mut cluster = SimulatedCluster::new(policy, vec![canary("c"), group("a")]);
+    cluster.group("a").nodes = vec!["ami-1".into(); 6];
+    cluster.image = "ami-2".into();
+    cluster.store();
+    cluster.revision("r2").spec.orders.approved = vec!["rest".into()];
+    cluster.run_until(|cluster| cluster.groups[1].nodes.contains(&"ami-2".to_owned()));
+    cluster.revision("r2").spec.orders.paused = true;
+    let before = cluster.groups[1].nodes.clone();
+    cluster.comment = "a comment".into();
+    cluster.run_until_stable();
+    assert_eq!(cluster.groups[1].nodes, before);
+    assert_eq!(cluster.groups[1].waits, Some(WaitReason::WaveNotOpen));
+    cluster.revision("r3").spec.orders.approved = vec!["rest".into()];
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r3"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
 }

@@ -1,0 +1,120 @@
+//! Stored revisions that the controller did not store, or cannot read.
+
+use super::simulated_cluster::{CANARY, SimulatedCluster, canary, group};
+use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RolloutPhase, WaveState};
+use crate::boundaries::{ROLLOUT_KEY, content_hash};
+use crate::rollout::{WaitReason, foreign_names};
+
+fn two_waves() -> SimulatedCluster {
+    SimulatedCluster::new(CANARY, vec![canary("c"), group("a")])
+}
+
+fn break_text(cluster: &mut SimulatedCluster, revision: &str, key: &str, text: &str) {
+    cluster.revision(revision).spec.data.insert(key.to_owned(), text.to_owned());
+    cluster.upgrade();
+}
+
+/// A person creates an object whose name looks like that of a revision, and whose content nobody ever approved.
+#[test]
+fn foreign_revision_begins_and_ends_nothing_and_no_group_gets_its_content() {
+    let mut cluster = two_waves();
+    let text = "spec: {eks: {configuration: {image: ami-evil}}}".to_owned();
+    let data = [("defaults".to_owned(), text)].into();
+    let spec = BoundariesRevisionSpec { number: 99, hash: "x".into(), data, ..Default::default() };
+    cluster.revisions.push(BoundariesRevision::new("r99", spec));
+    cluster.image = "ami-2".into();
+    cluster.group("c").bad_images.insert("ami-2".into());
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Halted, vec!["ami-1".to_owned(); 2]));
+    let status = cluster.revision("r2").status.clone().expect("a status");
+    assert_eq!(status.stable.as_deref(), Some("r1"));
+    assert_eq!(foreign_names(&cluster.revisions), ["r99"]);
+    assert_eq!(cluster.phase_of("r99"), None, "it is left alone");
+    // In the middle of a rollout it does not begin the waves again.
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|(_, state)| *state == WaveState::Soaking));
+    let spec = BoundariesRevisionSpec { number: 99, ..Default::default() };
+    cluster.revisions.push(BoundariesRevision::new("r99", spec));
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
+    assert_eq!(cluster.revisions.len(), 3);
+}
+
+/// After an upgrade of the controller, what was complete may not parse any more. A still older one is not what groups
+/// were made from, and a failed group must not return to it, nor a new one begin with it.
+#[test]
+fn rollout_waits_while_the_revision_to_return_to_cannot_be_read() {
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
+    cluster.image = "ami-3".into();
+    cluster.store();
+    break_text(&mut cluster, "r2", "defaults", "spec: [");
+    cluster.groups.push(group("new"));
+    cluster.group("new").nodes.clear();
+    cluster.run(100);
+    assert_eq!(cluster.images(), ["ami-2", "ami-2", ""]);
+    assert_eq!(cluster.group("new").waits, Some(WaitReason::RevisionUnknown));
+    assert_eq!(cluster.group("new").status.boundaries_revision, None, "nothing is made from a guess");
+    let why = cluster.why("r3", "canary").unwrap_or_default();
+    assert!(why.contains("BoundariesRevision r2, which this release cannot read (defaults"), "{why}");
+    assert!(why.contains("or delete it"), "{why}");
+    // The admin decides to do without it.
+    cluster.revisions.retain(|revision| revision.metadata.name.as_deref() != Some("r2"));
+    cluster.run_until_stable();
+    assert_eq!(
+        (cluster.phase("r3"), cluster.images()[..2].to_vec()),
+        (RolloutPhase::Complete, vec!["ami-3"; 2].iter().map(ToString::to_string).collect())
+    );
+}
+
+/// Only the policy of the rollout under way counts, so that an old one that does not parse any more hides no content.
+#[test]
+fn unreadable_policy_of_an_older_revision_changes_nothing() {
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|(_, state)| *state == WaveState::Soaking));
+    break_text(&mut cluster, "r1", ROLLOUT_KEY, "waves: 3");
+    cluster.revision("r2").spec.orders.aborted = true;
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Aborted, vec!["ami-1".to_owned(); 2]));
+}
+
+/// The key was lost in the middle of a rollout, and the release of the controller that follows cannot read what it was.
+#[test]
+fn lost_policy_that_cannot_be_read_releases_nothing() {
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|(_, state)| *state == WaveState::Soaking));
+    cluster.policy = None;
+    break_text(&mut cluster, "r2", ROLLOUT_KEY, "waves: 3");
+    assert_eq!(content_hash(&cluster.data()), cluster.revision("r2").spec.hash);
+    cluster.run(100);
+    assert!(!cluster.released);
+    assert_eq!(cluster.images(), ["ami-2", "ami-1"]);
+    let problem = cluster.view().and_then(|view| view.config_problem.clone()).unwrap_or_default();
+    assert!(problem.contains("put the key back"), "{problem}");
+    cluster.policy = Some(CANARY.to_owned());
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
+}
+
+/// A backup restores BoundariesRevisions without their statuses. What the rollout under way recorded of its predecessor
+/// counts: a new group must not begin with a still older content.
+#[test]
+fn predecessor_without_a_status_stays_the_one_that_the_rollout_recorded() {
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    cluster.image = "ami-3".into();
+    cluster.run_until(|cluster| cluster.waves("r3").first().is_some_and(|(_, state)| *state == WaveState::Soaking));
+    cluster.revision("r2").status = None;
+    cluster.groups.push(group("new"));
+    cluster.group("new").nodes.clear();
+    cluster.run(3);
+    let hash = cluster.revision("r2").spec.hash.clone();
+    assert_eq!(cluster.group("new").status.boundaries_revision.as_deref(), Some(hash.as_str()));
+    assert_eq!(cluster.revision("r3").status.clone().and_then(|status| status.stable).as_deref(), Some("r2"));
+}
