@@ -66,7 +66,7 @@ fn rollout_waits_while_the_revision_to_return_to_cannot_be_read() {
     cluster.run_until_stable();
     assert_eq!(
         (cluster.phase("r3"), cluster.images()[..2].to_vec()),
-        (RolloutPhase::Complete, vec!["ami-3"; 2].iter().map(ToString::to_string).collect())
+        (RolloutPhase::Complete, ["ami-3"; 2].iter().map(ToString::to_string).collect())
     );
 }
 
