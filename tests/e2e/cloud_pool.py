@@ -62,6 +62,8 @@ class ControlPlane:
         self._shipped = self._read_shipped()
         self._aws = None
         self._count = 0
+        self._ended = set()
+        """The namespaces of earlier tests, which stay."""
 
     def _read_shipped(self):
         found = [self._cloud.get(path) or {} for path in SHIPPED]
@@ -103,9 +105,8 @@ class ControlPlane:
             path = f"{harness.GROUPS}/namespaces/{group['metadata']['namespace']}/instancegroups/{group['metadata']['name']}"
             cloud.api("PATCH", path, {"metadata": {"finalizers": None}}, content_type="application/merge-patch+json")
             cloud.api("DELETE", path)
-        namespaces = [each["metadata"]["name"] for each in cloud.get(NAMESPACES)["items"]]
-        for namespace in set(namespaces) - set(KEPT_NAMESPACES):
-            cloud.api("DELETE", f"{NAMESPACES}/{namespace}")
+        namespaces = {each["metadata"]["name"] for each in cloud.get(NAMESPACES)["items"]} - self._ended
+        self._ended |= {each for each in namespaces - set(KEPT_NAMESPACES) if harness.end_namespace(cloud, each)}
         # Without their nodes, pods do not end by themselves.
         for namespace in namespaces:
             cloud.api("DELETE", f"{NAMESPACES}/{namespace}/pods", {"gracePeriodSeconds": 0})

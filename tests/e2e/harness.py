@@ -11,6 +11,7 @@ import hashlib
 import json
 import os
 import pathlib
+import re
 import signal
 import subprocess
 import tempfile
@@ -29,6 +30,8 @@ from e2e import logs
 from localcloud.controlplane import processes
 
 GROUPS = "/apis/instancemgr.keikoproj.io/v1alpha1"
+GENERATED_NAMESPACE = re.compile("t[0-9a-f]{8}")
+TENANT_OBJECTS = {GROUPS: ("instancegroups",), "/apis/apps/v1": ("deployments", "daemonsets"), "/apis/policy/v1": ("poddisruptionbudgets",), "/api/v1": ("pods",)}
 PREFIX = "instancemgr.keikoproj.io/"
 FINALIZER = "finalizer.instancegroups.keikoproj.io"
 OWNERSHIP = "instancegroups.keikoproj.io/"
@@ -280,12 +283,29 @@ class Controller:
 # --- tenants --------------------------------------------------------------------------------------
 
 
+def end_namespace(cloud, namespace):
+    """Deletes the objects that tests create in a tenant's namespace, or a namespace whose name a later test may use.
+
+    The deletion of a namespace is two hundred requests to the API server, which lists and deletes each kind of object.
+    Returns whether the namespace stays.
+    """
+    place = f"/api/v1/namespaces/{namespace}"
+    if not GENERATED_NAMESPACE.fullmatch(namespace):
+        cloud.api("DELETE", place, {"propagationPolicy": "Background"})
+        return False
+    for group_version, kinds in TENANT_OBJECTS.items():
+        for kind in kinds:
+            cloud.api("DELETE", f"{group_version}/namespaces/{namespace}/{kind}", {"propagationPolicy": "Background"})
+    cloud.api("PATCH", place, {"metadata": {"labels": None, "annotations": None}}, content_type="application/merge-patch+json")
+    return True
+
+
 class Tenant:
     """A namespace of its own, whose groups have a conditional of their own in the shared ConfigMap."""
 
     def __init__(self, cloud, controller, namespace=None, annotations=None, labels=None):
         self.cloud, self.controller = cloud, controller
-        self.unique = namespace or f"t{uuid.uuid4().hex[:8]}"
+        self.unique = namespace or f"t{uuid.uuid4().hex[:8]}"  # GENERATED_NAMESPACE
         self.namespace = self.unique
         metadata = {"name": self.namespace, "annotations": annotations or {}, "labels": labels or {}}
         self._has_conditional = False
@@ -370,8 +390,8 @@ class Tenant:
         return [e for e in self.cloud.aws_events(after) if f"-{self.namespace}-" in json.dumps(e)]
 
     def end(self):
-        """Deletes the namespace with everything in it, and its conditional, which later tests would see; does not wait."""
-        self.cloud.api("DELETE", f"/api/v1/namespaces/{self.namespace}", {"propagationPolicy": "Background"})
+        """Deletes the objects of the tests, and the conditional, which later tests would see; does not wait."""
+        end_namespace(self.cloud, self.namespace)
         if self._has_conditional:
             self._write_conditional(None)
 
