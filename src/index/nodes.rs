@@ -221,6 +221,17 @@ impl NodeIndex {
         found
     }
 
+    /// A Ready node whose labels name the group `key` in a zone of another region than `region`, and the zone.
+    pub(crate) fn node_outside_of(&self, region: &str, key: &str) -> Option<(String, String)> {
+        let inner = self.inner.lock().expect("lock is not poisoned");
+        let nodes = inner.nodes.nodes.values().flatten();
+        let mut own = nodes.filter(|node| node.ready && node.labeled_group.as_deref() == Some(key));
+        own.find_map(|node| {
+            let zone = node.zone.as_ref().filter(|zone| !zone.starts_with(region))?;
+            Some((node.name.clone(), zone.clone()))
+        })
+    }
+
     /// The nodes with a record of the InstanceGroup with this UID.
     pub(crate) fn with_records_of(&self, group_uid: &str) -> Vec<NodeView> {
         self.instances_with_records_of(group_uid).into_iter().map(|(_, node)| node).collect()
@@ -268,6 +279,12 @@ pub(crate) fn instance_id(node: &Node) -> Option<String> {
     provider.rsplit('/').next().filter(|id| id.starts_with("i-")).map(str::to_owned)
 }
 
+/// The zone in `aws:///<zone>/<instance>`.
+fn zone(node: &Node) -> Option<String> {
+    let provider = node.spec.as_ref()?.provider_id.as_deref()?.strip_prefix("aws:///")?;
+    provider.split_once('/').map(|(zone, _)| zone.to_owned()).filter(|zone| !zone.is_empty())
+}
+
 /// The InstanceGroup that the labels of a Node name, as `namespace/name`.
 fn labeled_group(node: &Node) -> Option<String> {
     let labels = node.labels();
@@ -306,6 +323,7 @@ pub(crate) fn node_view(node: &Node) -> NodeView {
         drain_after: node.annotations().get(annotation::DRAIN_AFTER).and_then(|at| at.parse().ok()),
         drain_last: false,
         labeled_group: labeled_group(node),
+        zone: zone(node),
         created_at,
         duplicates: Vec::new(),
     }

@@ -83,6 +83,8 @@ pub struct NodeView {
     pub in_place: Option<InPlaceRecord>,
     /// The InstanceGroup in the node's labels, as `namespace/name`.
     pub labeled_group: Option<String>,
+    /// The availability zone in its `providerID`.
+    pub zone: Option<String>,
     /// When the Node was created, that is when it joined.
     pub created_at: Timestamp,
     /// Names of younger Nodes with the same providerID.

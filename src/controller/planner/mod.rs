@@ -290,7 +290,9 @@ impl Planner {
         let protected_by = deletion_protection(group, annotations, context);
         let settings = &self.settings;
         let provisioner = dispatch::for_kind(kind);
-        let blocked = recorded_cluster::blocked_deletion(id, &status, merged.as_ref(), provisioner, settings);
+        let region = &self.inventory.aws().region;
+        let blocked = recorded_cluster::blocked_by_region(id, &self.node_index, region)
+            .or_else(|| recorded_cluster::blocked_deletion(id, &status, merged.as_ref(), provisioner, settings));
         if let Some(plan) = blocked {
             return Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None, denied_read: None });
         }

@@ -292,6 +292,7 @@ fn node(instance: &str) -> NodeView {
         drain_after: None,
         in_place: None,
         labeled_group: None,
+        zone: None,
         created_at: timestamp(LONG_AGO),
         drain_last: false,
         leaves_by_autoscaler: false,
