@@ -69,8 +69,7 @@ def parse():
 
 def work_of(options):
     """(name, scenario) of everything that is to be played."""
-    for path in [*options.replay, *(sorted(REGRESSIONS.glob("*.json")) if options.fixed else [])]:
-        yield pathlib.Path(path).stem, json.loads(pathlib.Path(path).read_text())
+    yield from map(read_scenario, options.replay)
     if options.fixed:
         seeds = [int(line.split()[0]) for line in SEEDS.read_text().splitlines() if line.strip() and not line.startswith("#")]
     elif options.seed is not None:
@@ -84,6 +83,13 @@ def work_of(options):
             name = f"{kind}-{seed}" + (f".{variant}" if variant > 1 else "")
             how = {"disturb": not options.undisturbed, "only": options.only, "variant": variant}
             yield name, rollouts.generate(seed, **how) if options.rollouts else scenarios.generate(seed, **how, size=options.size or None)
+    if options.fixed:
+        yield from map(read_scenario, sorted(REGRESSIONS.glob("*.json")))
+
+
+def read_scenario(path):
+    """(name, scenario) of a file."""
+    return pathlib.Path(path).stem, json.loads(pathlib.Path(path).read_text())
 
 
 class Plays:
