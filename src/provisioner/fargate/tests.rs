@@ -9,7 +9,7 @@ use super::observe::{RemainingResources, remaining_resources};
 use super::ownership::{OwnershipEvidence, RecordedOwner};
 use super::resolve::References;
 use super::{desired, resolve_and_observe};
-use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
+use crate::api::{GroupId, InstanceGroup, InstanceGroupSpec, group_id};
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::inventory::fake_aws::FakeAws;
@@ -101,18 +101,24 @@ async fn edited_tags_do_not_change_the_names_of_a_group() {
     }
 }
 
+/// A group, and the pod execution role that the controller created for it.
+fn group_with_own_role() -> (GroupId, Role) {
+    let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+    group.metadata.namespace = Some("team".into());
+    let id = group_id(&group);
+    let name = ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2").role;
+    let arn = format!("arn:aws:iam::1:role/{name}");
+    let role = Role { name, arn, tags: ownership_tags("demo", &id), ..Role::default() };
+    (id, role)
+}
+
 /// A user breaks aws-auth while a group is deleted. The entry of its role would stay forever, and admit any later role
 /// of that name.
 #[tokio::test]
 async fn deletion_waits_until_the_entry_of_its_role_can_be_looked_for() {
     let stub = Arc::new(FakeAws::default());
-    let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
-    group.metadata.namespace = Some("team".into());
-    let id = group_id(&group);
-    let tags = ownership_tags("demo", &id);
-    let name = ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2").role;
-    let arn = format!("arn:aws:iam::1:role/{name}");
-    let role = Role { name: name.clone(), arn: arn.clone(), tags: tags.clone(), ..Role::default() };
+    let (id, role) = group_with_own_role();
+    let (name, arn, tags) = (role.name.clone(), role.arn.clone(), role.tags.clone());
     let entry = AuthEntry::for_pods(&arn);
     let readable = aws_auth::add_entries(None, std::slice::from_ref(&entry)).unwrap().unwrap();
     let remaining = async |map_roles: &str, status: Value| -> RemainingResources {
@@ -144,13 +150,8 @@ async fn deletion_waits_until_the_entry_of_its_role_can_be_looked_for() {
 #[tokio::test]
 async fn role_that_a_profile_of_others_uses_stays() {
     let stub = Arc::new(FakeAws::default());
-    let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
-    group.metadata.namespace = Some("team".into());
-    let id = group_id(&group);
-    let tags = ownership_tags("demo", &id);
-    let name = ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2").role;
-    let arn = format!("arn:aws:iam::1:role/{name}");
-    let role = Role { name: name.clone(), arn: arn.clone(), tags: tags.clone(), ..Role::default() };
+    let (id, role) = group_with_own_role();
+    let (name, arn, tags) = (role.name.clone(), role.arn.clone(), role.tags.clone());
     let profile = FargateProfile {
         name: "of-a-person".into(),
         arn: "arn".into(),

@@ -31,9 +31,7 @@ fn foreign_revision_begins_and_ends_nothing_and_no_group_gets_its_content() {
     assert_eq!(foreign_names(&cluster.revisions), ["r99"]);
     assert_eq!(cluster.phase_of("r99"), None, "it is left alone");
     // In the middle of a rollout it does not begin the waves again.
-    let mut cluster = two_waves();
-    cluster.image = "ami-2".into();
-    cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|(_, state)| *state == WaveState::Soaking));
+    let mut cluster = in_the_first_soak();
     let spec = BoundariesRevisionSpec { number: 99, ..Default::default() };
     cluster.revisions.push(BoundariesRevision::new("r99", spec));
     cluster.run_until_stable();
@@ -70,12 +68,18 @@ fn rollout_waits_while_the_revision_to_return_to_cannot_be_read() {
     );
 }
 
-/// Only the policy of the rollout under way counts, so that an old one that does not parse any more hides no content.
-#[test]
-fn unreadable_policy_of_an_older_revision_changes_nothing() {
+/// The first wave has r2, and its soak has begun.
+fn in_the_first_soak() -> SimulatedCluster {
     let mut cluster = two_waves();
     cluster.image = "ami-2".into();
     cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|(_, state)| *state == WaveState::Soaking));
+    cluster
+}
+
+/// Only the policy of the rollout under way counts, so that an old one that does not parse any more hides no content.
+#[test]
+fn unreadable_policy_of_an_older_revision_changes_nothing() {
+    let mut cluster = in_the_first_soak();
     break_text(&mut cluster, "r1", ROLLOUT_KEY, "waves: 3");
     cluster.revision("r2").spec.orders.aborted = true;
     cluster.run_until_stable();
@@ -85,9 +89,7 @@ fn unreadable_policy_of_an_older_revision_changes_nothing() {
 /// The key was lost in the middle of a rollout, and the release of the controller that follows cannot read what it was.
 #[test]
 fn lost_policy_that_cannot_be_read_releases_nothing() {
-    let mut cluster = two_waves();
-    cluster.image = "ami-2".into();
-    cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|(_, state)| *state == WaveState::Soaking));
+    let mut cluster = in_the_first_soak();
     cluster.policy = None;
     break_text(&mut cluster, "r2", ROLLOUT_KEY, "waves: 3");
     assert_eq!(content_hash(&cluster.data()), cluster.revision("r2").spec.hash);
