@@ -20,6 +20,7 @@ def test_patched_behavior_fails_on_unpatched_moto(tmp_path):
         "-m",
         "pytest",
         "-q",
+        "--tb=no",
         "-m",
         "patched and not same_in_moto",
         "-p",

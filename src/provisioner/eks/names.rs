@@ -3,7 +3,6 @@
 //! A matching name is not proof of ownership: two groups can share a name (`a-b/c` and `a/b-c`). Only tags are proof.
 
 use std::collections::BTreeMap;
-use std::fmt::Write;
 
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
@@ -12,6 +11,7 @@ use md5::{Digest, Md5};
 use crate::api::annotations::label_items;
 use crate::provisioner::limits::MAX_SCALING_GROUP_NAME;
 use crate::provisioner::name_form::NameForm;
+use crate::util::digest::hex;
 
 /// The longest derived name of an IAM role or instance profile, in characters; a longer one becomes a hash.
 const MAX_IAM_NAME: usize = 63;
@@ -207,10 +207,7 @@ pub(crate) fn node_labels(
 }
 
 fn md5_hex(text: &str) -> String {
-    Md5::digest(text.as_bytes()).iter().fold(String::with_capacity(32), |mut out, byte| {
-        let _ = write!(out, "{byte:02x}");
-        out
-    })
+    hex(&Md5::digest(text.as_bytes()))
 }
 
 /// Whether two names differ only in the timestamp at their end.
