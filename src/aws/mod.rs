@@ -174,6 +174,8 @@ pub(crate) trait Ec2: Send + Sync {
 pub(crate) trait Iam: Send + Sync {
     /// ListInstanceProfiles, in pages of 1,000. Tags are not included.
     async fn list_profiles(&self) -> AwsResult<Vec<InstanceProfile>>;
+    /// ListInstanceProfilesForRole. Tags are not included. Empty also when the role does not exist.
+    async fn profiles_of_role(&self, role: &str) -> AwsResult<Vec<InstanceProfile>>;
     /// ListEntitiesForPolicy, in pages of 1,000: names of the roles that a managed policy is attached to.
     async fn roles_with_policy(&self, policy_arn: &str) -> AwsResult<Vec<String>>;
     /// GetRole with tags, last use and trust policy; `None` if the role does not exist.

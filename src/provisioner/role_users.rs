@@ -9,7 +9,7 @@ use futures::future::try_join_all;
 
 use super::observe::{ObserveError, ObserveResult, Observer};
 use crate::aws::inventory::versions_of_template;
-use crate::aws::{Aws, AwsErrorKind, AwsResult, InstanceProfile, TemplateVersion};
+use crate::aws::{Aws, AwsResult, InstanceProfile, TemplateVersion};
 use crate::plan::{Event, EventReason};
 use crate::provisioner::eks::launch_template::fingerprint::Fingerprint;
 
@@ -40,15 +40,10 @@ impl KeptEntry {
 /// Tag that Karpenter gives to the instance profile of an EC2NodeClass with a role.
 const KARPENTER_NODE_CLASS: &str = "karpenter.k8s.aws/ec2nodeclass";
 
-/// The instance profiles that hold a role, without the one named `own`. Their tags are not included. None is known without the
-/// permission to list them.
-pub(crate) async fn other_profiles(o: &Observer<'_>, role_arn: &str, own: &str) -> ObserveResult<Vec<InstanceProfile>> {
-    let mut profiles = match o.inventory.aws().iam.list_profiles().await {
-        Ok(profiles) => profiles,
-        Err(error) if error.kind == AwsErrorKind::Denied => return Ok(Vec::new()),
-        Err(error) => return Err(ObserveError::Aws(error)),
-    };
-    profiles.retain(|p| p.name != own && p.role.as_ref().is_some_and(|role| role.arn == role_arn));
+/// The instance profiles that hold a role of the controller, without the one of the same name. Their tags are not included.
+pub(crate) async fn other_profiles(o: &Observer<'_>, role: &str) -> ObserveResult<Vec<InstanceProfile>> {
+    let mut profiles = o.inventory.aws().iam.profiles_of_role(role).await.map_err(ObserveError::Aws)?;
+    profiles.retain(|profile| profile.name != role);
     Ok(profiles)
 }
 
@@ -61,7 +56,9 @@ pub(crate) async fn node_user(
     own_template: Option<&str>,
 ) -> ObserveResult<Option<String>> {
     let (aws, failed) = (o.inventory.aws(), ObserveError::Aws);
-    let mut profiles = aws.iam.list_profiles().await.map_err(failed)?;
+    let role = role_arn.rsplit('/').next().unwrap_or(role_arn);
+    let mut profiles = aws.iam.profiles_of_role(role).await.map_err(failed)?;
+    // The name of a role is unique in its account only.
     profiles.retain(|profile| profile.role.as_ref().is_some_and(|role| role.arn == role_arn));
     if profiles.is_empty() {
         return Ok(None);

@@ -54,6 +54,8 @@ pub(crate) struct FakeState {
     pub rejected_name: Option<String>,
     /// The error of every read.
     pub failure: Option<AwsError>,
+    /// The label of the reads that AWS denies.
+    pub denied: Option<&'static str>,
     /// Reads determine their result, then wait for a permit before they return it.
     pub read_permits: Option<Arc<Semaphore>>,
     /// Number of calls by label.
@@ -95,6 +97,9 @@ impl FakeAws {
             *data.calls.entry(label).or_default() += 1;
             if let Some(error) = &data.failure {
                 return Err(error.clone());
+            }
+            if data.denied == Some(label) {
+                return Err(AwsError::from_response("AWS", "Describe", "AccessDenied", "no", 403));
             }
             if data.rejected_name.as_ref().is_some_and(|rejected| names.contains(rejected)) {
                 return Err(AwsError::from_response("SSM", "GetParameters", "ValidationException", "bad name", 400));
@@ -341,6 +346,10 @@ impl Ec2 for FakeAws {
 impl Iam for FakeAws {
     async fn list_profiles(&self) -> AwsResult<Vec<InstanceProfile>> {
         self.read("profiles", &[], |d| d.profiles.values().cloned().collect()).await
+    }
+    async fn profiles_of_role(&self, role: &str) -> AwsResult<Vec<InstanceProfile>> {
+        let holds = |profile: &&InstanceProfile| profile.role.as_ref().is_some_and(|held| held.name == role);
+        self.read("profiles of a role", &[], |d| d.profiles.values().filter(holds).cloned().collect()).await
     }
     async fn roles_with_policy(&self, arn: &str) -> AwsResult<Vec<String>> {
         self.read("policies", &[], |d| d.policies.get(arn).cloned().unwrap_or_default()).await

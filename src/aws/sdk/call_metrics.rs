@@ -97,6 +97,7 @@ pub const OPERATIONS: &[(&str, &str)] = &[
     ("iam", "ListAttachedRolePolicies"),
     ("iam", "ListEntitiesForPolicy"),
     ("iam", "ListInstanceProfiles"),
+    ("iam", "ListInstanceProfilesForRole"),
     ("iam", "ListRolePolicies"),
     ("iam", "RemoveRoleFromInstanceProfile"),
     ("iam", "SimulatePrincipalPolicy"),

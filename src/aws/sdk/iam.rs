@@ -24,6 +24,13 @@ impl Iam for Sdk {
         Ok(found.iter().map(profile).collect())
     }
 
+    async fn profiles_of_role(&self, role: &str) -> AwsResult<Vec<InstanceProfile>> {
+        let request = self.0.list_instance_profiles_for_role().role_name(role).into_paginator().page_size(MAX_PAGE);
+        let found: Result<Vec<_>, _> = request.items().send().try_collect().await;
+        let found = found.map_err(to_aws_error(SERVICE, "ListInstanceProfilesForRole"));
+        Ok(none_if_not_found(found)?.unwrap_or_default().iter().map(profile).collect())
+    }
+
     async fn roles_with_policy(&self, policy_arn: &str) -> AwsResult<Vec<String>> {
         let request = self.0.list_entities_for_policy().policy_arn(policy_arn);
         let mut pages = request.entity_filter(sdk::EntityType::Role).into_paginator().page_size(MAX_PAGE).send();

@@ -14,7 +14,7 @@ use crate::provisioner::eks::role::previous_roles::all_nodes_use_role;
 use crate::provisioner::eks::user_data::OsFamily;
 use crate::provisioner::join;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
-use crate::provisioner::role_users::{KeptEntry, node_user};
+use crate::provisioner::role_users::{KeptEntry, node_user, other_profiles};
 
 /// Reads the entries of previous roles. AWS is called only for an access entry that is about to be removed.
 pub(crate) async fn observe(
@@ -34,7 +34,7 @@ pub(crate) async fn observe(
     // group has none.
     let has_own_role = !resolved.own_role && !managed.policies.is_empty();
     let own = Some(&resolved.derived_role_arn).filter(|arn| has_own_role && !managed.auth_entries.contains(arn));
-    let own = own.filter(|arn| aws_auth_entry(o, arn).is_some()).cloned();
+    let own = own.filter(|arn| !o.process_state.is_unused_role_kept(&key) && aws_auth_entry(o, arn).is_some()).cloned();
     for arn in managed.auth_entries.into_iter().chain(own).filter(|arn| *arn != resolved.role_arn) {
         let entry = aws_auth_entry(o, &arn);
         let linux = AuthEntry::for_nodes(&arn, false);
@@ -137,8 +137,8 @@ async fn own_role_runs_instances(o: &Observer<'_>, resolved: &ResolvedGroup, arn
     runs_instances(o, profile.map_err(ObserveError::Aws)?.as_ref()).await
 }
 
-/// Who else uses a role that the spec named before. For the one that the controller created, see
-/// [`own_role_runs_instances`].
+/// Who else uses a role that the group used before. Of the one that the controller created it is another instance profile:
+/// the role stays with it, and nodes that it launches need the entry.
 async fn other_user(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -146,7 +146,8 @@ async fn other_user(
     arn: &str,
 ) -> ObserveResult<Option<String>> {
     if arn == resolved.derived_role_arn {
-        return Ok(None);
+        let others = other_profiles(o, &resolved.names.role).await?;
+        return Ok(others.first().map(|profile| format!("the instance profile {}", profile.name)));
     }
     node_user(o, arn, state.template.as_ref().map(|template| template.id.as_str())).await
 }

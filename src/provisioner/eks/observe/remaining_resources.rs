@@ -214,7 +214,7 @@ async fn role_use(
     if let Some(user) = user.as_ref().filter(|user| !user.is_deleting) {
         return Ok((Some(format!("the InstanceGroup {}", user.group)), None));
     }
-    let others = other_profiles(o, &role.arn, &role.name).await?;
+    let others = other_profiles(o, &role.name).await?;
     let profiles: Vec<_> = profile.into_iter().chain(&others).map(|profile| profile.arn.clone()).collect();
     if profiles.is_empty() {
         return Ok((None, None));

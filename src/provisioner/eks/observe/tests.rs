@@ -297,7 +297,7 @@ async fn own_role_stays_while_an_instance_outside_of_the_group_runs_with_it() {
         d.templates.insert(template.name.clone(), template);
         d.roles.insert(name.clone(), role);
         d.instances = vec![("i-detached".into(), profile.arn.clone())];
-        d.profiles.insert(name, profile);
+        d.profiles.insert(name, profile.clone());
     });
     let own = &resolved.derived_role_arn;
     let status = json!({
@@ -311,7 +311,15 @@ async fn own_role_stays_while_an_instance_outside_of_the_group_runs_with_it() {
     let previous = found(&map_roles).await.previous_roles;
     assert_eq!((previous.recorded_auth_entries, previous.unused_auth_entries), (vec![own.clone()], vec![]));
     assert!(found("").await.unused_role.is_none(), "the instance uses it");
-    stub.update(|d| d.instances.clear());
+    stub.update(|d| {
+        d.instances.clear();
+        d.profiles.insert("of-a-person".into(), InstanceProfile { name: "of-a-person".into(), ..profile.clone() });
+    });
+    let shared = found(&map_roles).await;
+    assert_eq!(shared.previous_roles.unused_auth_entries, [], "nodes of the other profile join by it");
+    assert_eq!(shared.previous_roles.kept[0].user, "the instance profile of-a-person");
+    assert!(shared.unused_role.is_some_and(|role| role.reason_to_keep(&[]).is_some()));
+    stub.update(|d| _ = d.profiles.remove("of-a-person"));
     assert_eq!(found(&map_roles).await.previous_roles.unused_auth_entries, [entry]);
     let unused = found("").await.unused_role.expect("nothing uses it any more");
     assert!(unused.role.is_some() && unused.profile.is_some());
@@ -338,14 +346,19 @@ async fn role_in_an_instance_profile_of_others_stays() {
         d.roles.insert(name.clone(), role.clone());
         d.profiles = [own, other.clone()].map(|profile| (profile.name.clone(), profile)).into();
     });
-    let in_use = async || {
+    let remains = async || {
         let status = InstanceGroupStatus::default();
         let observed = with_observer(&stub, "", async |observer| {
             remaining_resources(&observer, &resolved.desired.id, names, &resolved.ownership_tags, &status).await
         });
-        observed.await.expect("what remains").role_in_use
+        observed.await
     };
+    let in_use = async || remains().await.expect("what remains").role_in_use;
     assert_eq!(in_use().await.as_deref(), Some("the instance profile of-a-person"));
+    stub.update(|d| d.denied = Some("profiles of a role"));
+    assert!(remains().await.is_err(), "no answer is not that there is none");
+    stub.update(|d| d.denied = None);
+    assert_eq!(stub.calls("profiles"), 0, "the account may have thousands");
     stub.update(|d| d.instances = vec![("i-1".into(), other.arn.clone())]);
     assert_eq!(in_use().await.as_deref(), Some("the instance i-1"));
     stub.update(|d| {

@@ -59,7 +59,7 @@ pub(crate) async fn observe(
     let profile_tags = profile.as_ref().map_or(&[][..], |profile| &profile.tags);
     let other_region = other_region(role.as_ref(), profile_tags, is_tag_added, &resolved.region);
     let other_profiles = match &role {
-        Some(role) => other_profiles(o, &role.arn, &role.name).await?.into_iter().map(|p| p.name).collect(),
+        Some(role) => other_profiles(o, &role.name).await?.into_iter().map(|p| p.name).collect(),
         None => Vec::new(),
     };
     let unused = UnusedRole { role, profile, attached_policies, inline_policies, other_region, other_profiles };
