@@ -3,7 +3,8 @@
 //! The ownership tags contain the cluster, and after a change of the spec only the status says which one it was. But a
 //! group of the same namespace and name in another cluster carries the same other tags, so the status alone is no proof.
 //!
-//! A controller that is configured for another region finds none of the resources. It must not take them for deleted.
+//! A controller that is configured for another region or account finds none of the resources. It must not take them for
+//! deleted, and must create nothing there.
 
 use crate::api::{GroupId, InstanceGroupStatus};
 use crate::boundaries::MergedSpec;
@@ -55,40 +56,132 @@ pub(crate) fn blocked_by_region(id: &GroupId, nodes: &NodeIndex, region: &str) -
     Some(blocked_plan(id, Reason::PolicyViolation, message))
 }
 
+/// The plan of a group in a cluster whose Ready nodes are all in other regions than the controller.
+pub(crate) fn blocked_outside_cluster(id: &GroupId, nodes: &NodeIndex, region: &str) -> Option<Plan> {
+    let zone = nodes.cluster_outside_of(region)?;
+    let message = format!(
+        "no Ready node of the cluster is in the region {region}, in which the controller works; some are in the zone {zone}; correct the controller's AWS_REGION; it changes nothing before that"
+    );
+    Some(blocked_plan(id, Reason::PolicyViolation, message))
+}
+
+/// The plan of a deletion whose recorded cluster is not in the region and account of the controller.
+pub(crate) fn blocked_by_missing_cluster(id: &GroupId, cluster: &str, region: &str) -> Plan {
+    let message = format!(
+        "EKS has no cluster {cluster} in the controller's account and region {region}, so that none of the group's resources can be found; correct the controller's AWS_REGION or credentials, and the deletion continues; if the cluster was deleted, remove the finalizer"
+    );
+    blocked_plan(id, Reason::NotFound, message)
+}
+
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use jiff::Timestamp;
     use k8s_openapi::api::core::v1::Node;
     use kube::runtime::watcher::Event;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
-    use crate::api::names::label;
-    use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
-    use crate::plan::Outcome;
+    use crate::api::InstanceGroup;
+    use crate::api::names::{FINALIZER, label};
+    use crate::aws::inventory::fake_aws::FakeAws;
+    use crate::aws::samples::cluster;
+    use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
+    use crate::controller::fake;
+    use crate::controller::planner::GroupContext;
+    use crate::plan::{ObjectStep, Outcome, Step};
 
-    /// In a wrong region AWS has nothing of the group. Its finalizer would go, and its nodes would run for ever.
-    #[test]
-    fn deletion_waits_while_the_controller_works_in_another_region_than_the_nodes() {
-        let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
-        let index = |zone: &str| {
-            let node: Node = serde_json::from_value(json!({
-                "metadata": {"name": "ip-1", "labels": {
-                    label::NAMESPACE: id.namespace, label::INSTANCE_GROUP: id.name,
-                }},
-                "spec": {"providerID": format!("aws:///{zone}/i-1")},
-                "status": {"conditions": [{"type": "Ready", "status": "True"}]},
-            }))
-            .expect("a Node");
-            let index = NodeIndex::default();
-            index.apply(&Event::Apply(node));
-            index
-        };
-        assert_eq!(blocked_by_region(&id, &index("eu-west-1a"), "eu-west-1"), None);
-        assert_eq!(blocked_by_region(&id, &index("us-west-2-lax-1a"), "us-west-2"), None);
-        let plan = blocked_by_region(&id, &index("us-west-2a"), "eu-west-1").expect("a blocked plan");
-        let Outcome::Blocked { message, .. } = plan.outcome else { panic!("{:?}", plan.outcome) };
-        for part in ["ip-1", "us-west-2a", "eu-west-1", "AWS_REGION"] {
-            assert!(message.contains(part), "{message}");
+    const OWN: Value = Value::Null;
+
+    /// A Node of the cluster in this zone. It belongs to the group unless `labels` says something else.
+    fn node(zone: &str, ready: &str, labels: Value) -> Event<Node> {
+        let own = json!({label::NAMESPACE: "team", label::INSTANCE_GROUP: "web"});
+        let node = json!({
+            "metadata": {"name": format!("in-{zone}"), "labels": if labels.is_null() { own } else { labels }},
+            "spec": {"providerID": format!("aws:///{zone}/i-{zone}")},
+            "status": {"conditions": [{"type": "Ready", "status": ready}]},
+        });
+        Event::Apply(serde_json::from_value(node).expect("a Node"))
+    }
+
+    /// The plan of a group whose scaling group is `demo-team-web` and whose resources AWS does not show, by a controller in
+    /// us-west-2.
+    async fn plan(metadata: Value, nodes: Vec<Event<Node>>, clusters: &[&str]) -> Plan {
+        let mut object = json!({
+            "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
+            "metadata": {"name": "web", "namespace": "team", "uid": "own", "finalizers": [FINALIZER]},
+            "spec": {"provisioner": "eks", "eks": {"configuration": {"clusterName": "demo"}}},
+            "status": {"provisioner": "eks", "activeScalingGroupName": "demo-team-web", "nodes": {"desired": 0}},
+        });
+        object["metadata"].as_object_mut().expect("metadata").extend(metadata.as_object().expect("fields").clone());
+        let group: InstanceGroup = serde_json::from_value(object).expect("a group");
+        let aws = Arc::new(FakeAws::default());
+        aws.update(|d| d.clusters.extend(clusters.iter().map(|name| ((*name).to_owned(), cluster(name)))));
+        let index = NodeIndex::default();
+        nodes.iter().for_each(|event| _ = index.apply(event));
+        let planner = fake::planner(&aws, crate::k8s::fake::client(|call| panic!("unexpected call: {call:?}")), index);
+        let active_boundaries =
+            ActiveBoundaries { source: BoundariesSource::NotConfigured, ..Default::default() }.into();
+        let context = GroupContext { active_boundaries, ..GroupContext::default() };
+        planner.plan(&group, &context, Duration::ZERO, Timestamp::UNIX_EPOCH).await.expect("a plan").plan
+    }
+
+    fn assert_blocked(plan: &Plan, words: &[&str]) {
+        let Outcome::Blocked { message, .. } = &plan.outcome else { panic!("{:?}", plan.outcome) };
+        words.iter().for_each(|word| assert!(message.contains(word), "{word} is missing in {message}"));
+        assert!(plan.steps.is_empty(), "{:?}", plan.steps);
+    }
+
+    /// In a wrong region or account AWS has nothing of the group. Its finalizer and the join entries of its nodes would go,
+    /// and its nodes would run for ever.
+    #[tokio::test]
+    async fn deletion_waits_while_the_controller_works_in_another_region_or_account() {
+        let plan = |nodes, clusters| plan(json!({"deletionTimestamp": "1970-01-01T00:00:00Z"}), nodes, clusters);
+        let of_others = || json!({});
+        let (here, elsewhere) = ("us-west-2a", "eu-west-1a");
+        let mixed = vec![node(here, "True", of_others()), node(elsewhere, "True", OWN)];
+        assert_blocked(&plan(mixed, &["demo"]).await, &["in-eu-west-1a", elsewhere, "us-west-2", "AWS_REGION"]);
+        let others = vec![node(elsewhere, "True", of_others())];
+        assert_blocked(&plan(others, &["demo"]).await, &[elsewhere, "us-west-2", "AWS_REGION"]);
+        assert_blocked(&plan(vec![], &["other"]).await, &["cluster demo", "us-west-2", "credentials", "finalizer"]);
+        for nodes in [
+            vec![],
+            vec![node(elsewhere, "False", OWN)],
+            vec![node(here, "True", OWN)],
+            vec![node("us-west-2-lax-1a", "True", OWN)],
+            vec![node(here, "True", of_others()), node(elsewhere, "True", of_others())],
+        ] {
+            let plan = plan(nodes, &["demo"]).await;
+            assert!(
+                plan.steps.iter().any(|planned| planned.step == Step::Object(ObjectStep::RemoveFinalizer)),
+                "{plan:?}"
+            );
         }
+    }
+
+    /// Where the other region has a cluster of that name, the group would get a second scaling group there.
+    #[tokio::test]
+    async fn nothing_is_created_in_another_region_than_the_nodes() {
+        let plan = plan(json!({}), vec![node("eu-west-1a", "True", json!({}))], &["demo"]).await;
+        assert_blocked(&plan, &["eu-west-1a", "us-west-2", "AWS_REGION"]);
+    }
+
+    /// The last node of the other region is gone, or no longer Ready.
+    #[test]
+    fn cluster_is_where_its_ready_nodes_are() {
+        let index = NodeIndex::default();
+        let (here, elsewhere) = (node("us-west-2a", "True", OWN), node("eu-west-1a", "True", OWN));
+        assert_eq!(index.cluster_outside_of("us-west-2"), None, "no node, no proof");
+        index.apply(&elsewhere);
+        assert_eq!(index.cluster_outside_of("us-west-2").as_deref(), Some("eu-west-1a"));
+        index.apply(&here);
+        assert_eq!(index.cluster_outside_of("us-west-2"), None);
+        index.apply(&node("us-west-2a", "False", OWN));
+        assert_eq!(index.cluster_outside_of("us-west-2").as_deref(), Some("eu-west-1a"));
+        let Event::Apply(gone) = elsewhere else { unreachable!() };
+        index.apply(&Event::Delete(gone));
+        assert_eq!(index.cluster_outside_of("us-west-2"), None);
     }
 }

@@ -57,6 +57,8 @@ struct NodesByInstance {
     /// The instances whose Nodes carry a record, by the UID in it.
     with_records: HashMap<String, BTreeSet<String>>,
     health: ClusterHealth,
+    /// The number of Ready nodes by zone.
+    ready_zones: BTreeMap<String, usize>,
 }
 
 impl NodesByInstance {
@@ -85,9 +87,18 @@ impl NodesByInstance {
         }
         self.health.total -= nodes.len();
         self.health.unready -= count_unready(&nodes);
+        for zone in ready_zones(&nodes) {
+            if let Some(count) = self.ready_zones.get_mut(zone) {
+                *count -= 1;
+            }
+        }
+        self.ready_zones.retain(|_, count| *count > 0);
         edit(&mut nodes);
         self.health.total += nodes.len();
         self.health.unready += count_unready(&nodes);
+        for zone in ready_zones(&nodes) {
+            *self.ready_zones.entry(zone.to_owned()).or_default() += 1;
+        }
         for uid in nodes.iter().flat_map(NodeView::record_uids) {
             self.with_records.entry(uid.to_owned()).or_default().insert(instance.to_owned());
         }
@@ -112,6 +123,10 @@ impl NodesByInstance {
 
 fn count_unready(nodes: &[NodeView]) -> usize {
     nodes.iter().filter(|node| node.has_become_unready()).count()
+}
+
+fn ready_zones(nodes: &[NodeView]) -> impl Iterator<Item = &str> {
+    nodes.iter().filter(|node| node.ready).filter_map(|node| node.zone.as_deref())
 }
 
 /// What an event changed.
@@ -230,6 +245,13 @@ impl NodeIndex {
             let zone = node.zone.as_ref().filter(|zone| !zone.starts_with(region))?;
             Some((node.name.clone(), zone.clone()))
         })
+    }
+
+    /// The zone of some Ready nodes, if no Ready node of the cluster is in a zone of `region`. A cluster belongs to one region.
+    pub(crate) fn cluster_outside_of(&self, region: &str) -> Option<String> {
+        let inner = self.inner.lock().expect("lock is not poisoned");
+        let zones = &inner.nodes.ready_zones;
+        zones.keys().next().filter(|_| !zones.keys().any(|zone| zone.starts_with(region))).cloned()
     }
 
     /// The nodes with a record of the InstanceGroup with this UID.

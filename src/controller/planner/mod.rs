@@ -137,6 +137,10 @@ impl Planner {
         if id.is_deleting() {
             return self.plan_deletion(group, id, context, observer).await;
         }
+        let region = &self.inventory.aws().region;
+        if let Some(plan) = recorded_cluster::blocked_outside_cluster(id, &self.node_index, region) {
+            return Ok(Planning::blocked(plan, fail_reason::HANDLE_RECONCILE));
+        }
         let (merged, summary) = match merge_spec(group, id, context) {
             Ok(found) => found,
             Err(message) => {
@@ -291,8 +295,15 @@ impl Planner {
         let settings = &self.settings;
         let provisioner = dispatch::for_kind(kind);
         let region = &self.inventory.aws().region;
-        let blocked = recorded_cluster::blocked_by_region(id, &self.node_index, region)
+        let mut blocked = recorded_cluster::blocked_by_region(id, &self.node_index, region)
+            .or_else(|| recorded_cluster::blocked_outside_cluster(id, &self.node_index, region))
             .or_else(|| recorded_cluster::blocked_deletion(id, &status, merged.as_ref(), provisioner, settings));
+        // Answers about the other resources would prove nothing. The cached answer is shared by all groups.
+        if let (None, Some(cluster)) = (&blocked, provisioner.recorded_cluster(id, &status))
+            && self.inventory.cluster(&cluster).await.map_err(ObserveError::Aws)?.is_none()
+        {
+            blocked = Some(recorded_cluster::blocked_by_missing_cluster(id, &cluster, region));
+        }
         if let Some(plan) = blocked {
             return Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None, denied_read: None });
         }
