@@ -193,6 +193,7 @@ async fn plan_with_fresh_reads(
 
 #[cfg(test)]
 mod tests {
+    use jiff::SignedDuration;
     use kube::runtime::watcher::Event;
 
     use super::*;
@@ -208,6 +209,36 @@ mod tests {
         let shared = |age| planner.observer(&context, age, Timestamp::UNIX_EPOCH).shared_max_cache_age;
         assert_eq!(shared(Duration::ZERO), Duration::ZERO);
         assert_eq!(shared(Duration::from_secs(12)), Duration::from_secs(150));
+    }
+
+    /// Without the limit, the ninth retry waits for four minutes, and until then an outage of AWS looks like a group that has
+    /// nothing to do.
+    #[tokio::test]
+    async fn failed_pass_is_repeated_when_the_failure_is_to_be_reported() {
+        let conflict = || {
+            Error::Status(crate::k8s::KubeError::Conflict {
+                verb: "patch",
+                resource: "instancegroups/status".into(),
+                source: "test".into(),
+            })
+        };
+        let delay = |is_failing| {
+            let test = fake::context(crate::k8s::fake::client(|call| panic!("unexpected call: {call:?}")));
+            let state = &test.ctx.planner.process_state;
+            (0..30).for_each(|_| _ = state.record_failure("team/web"));
+            if is_failing {
+                state.record_failed_observation("team/web", Timestamp::now() - SignedDuration::from_secs(30));
+            }
+            error_policy(Arc::new(fake::group_object("web", "1")), &conflict(), test.ctx.clone())
+        };
+        // An action shows its delay only as text.
+        let seconds = |action: Action| {
+            let text = format!("{action:?}");
+            let delay = text.split_once("Some(").and_then(|(_, rest)| rest.split_once("s)")).expect("a delay").0;
+            delay.parse::<f64>().expect("whole seconds or more")
+        };
+        let (reported, quiet) = (seconds(delay(true)), seconds(delay(false)));
+        assert!(reported <= 36.0 && quiet > 200.0, "{reported} and {quiet}");
     }
 
     /// Its series would be exported until the process restarts, and an alert about it would never end.

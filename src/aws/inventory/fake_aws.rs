@@ -162,8 +162,11 @@ impl AutoScaling for FakeAws {
     async fn delete_launch_configuration(&self, _: &str) -> AwsResult<()> {
         unimplemented!()
     }
-    async fn create_group(&self, _: &NewScalingGroup) -> AwsResult<()> {
-        unimplemented!()
+    async fn create_group(&self, group: &NewScalingGroup) -> AwsResult<()> {
+        let NewScalingGroup { name, min, max, template, .. } = group.clone();
+        let created = ScalingGroup { min, max, template: Some(template), ..samples::scaling_group(&name) };
+        self.update(|state| _ = state.groups.insert(name, created));
+        Ok(())
     }
     async fn update_group(&self, name: &str, change: &ScalingGroupChange, _: Option<&TemplatePin>) -> AwsResult<()> {
         let mut state = self.data.lock().unwrap();

@@ -23,7 +23,7 @@ pub(super) async fn publish(
     }
 }
 
-fn warnings(view: &RolloutView, stored: &[BoundariesRevision]) -> Vec<String> {
+pub(super) fn warnings(view: &RolloutView, stored: &[BoundariesRevision]) -> Vec<String> {
     let foreign = foreign_names(stored).into_iter().map(|name| {
         format!("the BoundariesRevision {name} is none that the controller stored, and has no effect; delete it")
     });

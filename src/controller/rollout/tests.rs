@@ -277,9 +277,10 @@ async fn deleted_revision_is_stored_again_although_an_older_one_has_its_texts() 
         json!(revision)
     };
     use RolloutPhase::{Aborted, Complete};
-    let items = [stored(1, "ami-1", Complete), stored(2, "ami-2", Aborted), stored(3, "ami-1", Complete)];
-    let created = Arc::new(Mutex::new(vec![]));
-    let log = created.clone();
+    let foreign = json!(BoundariesRevision::new("mine", BoundariesRevisionSpec::default()));
+    let items = [stored(1, "ami-1", Complete), stored(2, "ami-2", Aborted), stored(3, "ami-1", Complete), foreign];
+    let (created, notes) = (Arc::new(Mutex::new(vec![])), Arc::new(Mutex::new(String::new())));
+    let (log, events) = (created.clone(), notes.clone());
     let mut test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
         ("GET", path) if path.ends_with("/boundariesrevisions") => {
             let created = log.lock().unwrap().clone();
@@ -291,7 +292,10 @@ async fn deleted_revision_is_stored_again_although_an_older_one_has_its_texts() 
             (201, call.body)
         }
         ("PATCH", _) => (200, items[0].clone()),
-        _ => (200, call.body),
+        _ => {
+            *events.lock().unwrap() += &call.body["note"].to_string();
+            (200, call.body)
+        }
     }));
     let ctx = Arc::get_mut(&mut test.ctx).expect("no other task has it");
     ctx.planner.node_index = Arc::new(node_index());
@@ -306,5 +310,45 @@ async fn deleted_revision_is_stored_again_although_an_older_one_has_its_texts() 
     let created = created.lock().unwrap();
     let names: Vec<_> = created.iter().map(|revision| revision["metadata"]["name"].as_str().unwrap_or("")).collect();
     assert_eq!(names, ["r4"]);
+    assert!(notes.lock().unwrap().contains("mine is none that the controller stored"), "of what has no effect");
     assert_eq!(test.ctx.stores.rollout.view().map(|view| view.target.name.clone()).as_deref(), Some("r4"));
+}
+
+/// A person stores a BoundariesRevision by hand, and believes that it is in effect. Only an event says that it is not, and one
+/// per poll would hide all others.
+#[tokio::test]
+async fn stored_revision_without_effect_is_reported_once() {
+    let view = open_rollout("waves: [{name: all}]");
+    let notes = Arc::new(Mutex::new(vec![]));
+    let log = notes.clone();
+    let test = fake::context(crate::k8s::fake::client(move |call| {
+        assert!(call.path.contains("/events"), "unexpected call: {call:?}");
+        log.lock().unwrap().push((call.body["regarding"]["name"].clone(), call.body["note"].to_string()));
+        (201, call.body)
+    }));
+    let foreign = BoundariesRevision::new("mine", BoundariesRevisionSpec::default());
+    let mut reported = Default::default();
+    for stored in [std::slice::from_ref(&foreign), &[foreign.clone()], &[], &[foreign.clone()]] {
+        super::history_warnings::publish(&test.ctx, &view, stored, &mut reported).await;
+    }
+    let notes = notes.lock().unwrap();
+    assert_eq!(notes.len(), 2, "once, and once more after it was deleted: {notes:?}");
+    for (object, note) in notes.iter() {
+        assert!(object == "instance-manager" && note.contains("mine is none that the controller stored"), "{note}");
+    }
+}
+
+/// Only these events say why no group takes what the ConfigMap says.
+#[test]
+fn revisions_that_cannot_be_read_are_named() {
+    let view = RolloutView {
+        stable_problem: Some("the policy of r1 cannot be read".into()),
+        ..open_rollout("waves: [{name: all}]")
+    };
+    let [held] = super::history_warnings::warnings(&view, &[]).try_into().expect("one warning");
+    assert_eq!(held, format!("no group takes {}, because the policy of r1 cannot be read", view.target.name));
+    let unreadable = [("hash".to_owned(), "r7".to_owned())].into();
+    let view = RolloutView { unreadable, ..open_rollout("waves: [{name: all}]") };
+    let [others] = super::history_warnings::warnings(&view, &[]).try_into().expect("one warning");
+    assert!(others.contains("BoundariesRevision r7 are not changed"), "{others}");
 }

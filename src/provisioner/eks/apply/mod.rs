@@ -156,10 +156,51 @@ mod tests {
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::inventory::{CacheConfig, Inventory};
     use crate::aws::samples::{instance, scaling_group};
-    use crate::aws::{ScalingGroup, ScalingGroupChange};
+    use crate::aws::{NewScalingGroup, ScalingGroup, ScalingGroupChange, TemplatePin};
     use crate::index::process_state::ProcessState;
     use crate::k8s::{KubeClient, fake};
-    use crate::plan::{EksStep, Plan, PlannedStep, Reason, blocked_plan};
+    use crate::plan::{EksStep, Pin, Plan, PlannedStep, Reason, blocked_plan};
+
+    /// Applies one step to a fake AWS.
+    async fn apply_step(inventory: &Inventory, step: EksStep) {
+        let unlocked = serde_json::json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "web"}});
+        let kube = KubeClient::new(fake::client(move |_| (200, unlocked.clone())), "test");
+        let (process_state, aws_auth) = (ProcessState::default(), AwsAuthWriter::default());
+        let applier = Applier::for_tests(inventory, &kube, &process_state, &aws_auth);
+        let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+        let steps = vec![PlannedStep::new(step, Vec::new())];
+        let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
+        let applied = apply(&applier, &id, "1", &[], plan).await;
+        assert!(applied.error.is_none(), "{:?}", applied.error);
+    }
+
+    /// A tenant whose new group never joins would read that its nodes may have served before.
+    #[tokio::test]
+    async fn first_instance_of_a_created_group_counts_as_new() {
+        for is_created in [true, false] {
+            let aws = Arc::new(FakeAws::default());
+            let inventory = Inventory::with_config(aws.aws(), CacheConfig::default());
+            if is_created {
+                let (template, number) = ("lt-1".to_owned(), 1);
+                let group = NewScalingGroup {
+                    name: "web".into(),
+                    min: 1,
+                    max: 1,
+                    subnets: vec![],
+                    template: TemplatePin { id: template.clone(), version: "1".into() },
+                    mixed: None,
+                    tags: vec![],
+                    hooks: vec![],
+                };
+                apply_step(&inventory, EksStep::CreateGroup { group, pin: Pin::Version { template, number } }).await;
+            }
+            let instances = vec![instance("i-1")];
+            let launched = ScalingGroup { instances, ..scaling_group("web") };
+            aws.update(|state| _ = state.groups.insert("web".into(), launched));
+            let found = inventory.group("web", std::time::Duration::ZERO).await.expect("an answer").expect("a group");
+            assert_eq!(found.instances[0].was_in_service, !is_created, "created by this process: {is_created}");
+        }
+    }
 
     /// The plan may rest on an answer that is minutes old. AWS lowers the desired capacity with the maximum, and
     /// terminates nodes of its choice without a drain.
@@ -171,17 +212,8 @@ mod tests {
             let group = ScalingGroup { max: 10, desired: nodes, instances, ..scaling_group("web") };
             aws.update(|state| _ = state.groups.insert("web".into(), group));
             let inventory = Inventory::with_config(aws.aws(), CacheConfig::default());
-            let unlocked = serde_json::json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "web"}});
-            let kube = KubeClient::new(fake::client(move |_| (200, unlocked.clone())), "test");
-            let (process_state, aws_auth) = (ProcessState::default(), AwsAuthWriter::default());
-            let applier = Applier::for_tests(&inventory, &kube, &process_state, &aws_auth);
-            let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
             let change = ScalingGroupChange { max: Some(5), ..ScalingGroupChange::default() };
-            let step = EksStep::UpdateGroup { group: "web".into(), change, pin: None };
-            let steps = vec![PlannedStep::new(step, Vec::new())];
-            let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
-            let applied = apply(&applier, &id, "1", &[], plan).await;
-            assert!(applied.error.is_none(), "{:?}", applied.error);
+            apply_step(&inventory, EksStep::UpdateGroup { group: "web".into(), change, pin: None }).await;
             assert_eq!(aws.data.lock().unwrap().groups["web"].max, expected, "{nodes} nodes");
         }
     }
