@@ -25,6 +25,8 @@ pub(crate) struct PodBudget {
     pub releases_unready: bool,
     /// Whether it allows no eviction whatever the number of replicas.
     pub forbids_all: bool,
+    /// Why Kubernetes could not count its pods the last time. It allows no eviction then, and keeps older numbers.
+    pub sync_error: Option<String>,
 }
 
 /// What Kubernetes counts for a budget.
@@ -47,6 +49,8 @@ pub(crate) enum Denial {
     Never,
     /// Because too few of its pods are healthy.
     Now,
+    /// Because Kubernetes cannot count its pods.
+    Uncounted,
 }
 
 impl From<&PodDisruptionBudget> for PodBudget {
@@ -70,6 +74,7 @@ impl From<&PodDisruptionBudget> for PodBudget {
                 == Some("AlwaysAllow"),
             forbids_all: max_unavailable.is_some_and(|max| *max == IntOrString::Int(0) || is_percent(max, "0%"))
                 || min_available.is_some_and(|min| is_percent(min, "100%")),
+            sync_error: sync_error(budget),
         }
     }
 }
@@ -77,6 +82,9 @@ impl From<&PodDisruptionBudget> for PodBudget {
 impl PodBudget {
     /// That it allows no eviction; `None` while it allows one, and while Kubernetes has not counted its pods.
     pub(crate) fn denial(&self) -> Option<Denial> {
+        if self.sync_error.is_some() {
+            return Some(Denial::Uncounted);
+        }
         let counts = self.counts.filter(|counts| self.is_current && counts.expected > 0)?;
         match counts {
             Counts { needed, expected, .. } if needed >= expected => Some(Denial::Never),
@@ -91,15 +99,24 @@ impl PodBudget {
         self.releases_unready || self.counts.is_some_and(is_met)
     }
 
-    /// Its limit and the number of its pods, such as `minAvailable 2 of 3 pods`.
+    /// Its limit and the number of its pods, such as `minAvailable 2 of 3 pods`; or why they could not be counted.
     pub(crate) fn limit(&self) -> String {
+        if let Some(error) = &self.sync_error {
+            return error.clone();
+        }
         let expected = self.counts.unwrap_or_default().expected;
         format!("{} of {expected} {}", self.rule, if expected == 1 { "pod" } else { "pods" })
     }
 
     /// The budget with its numbers, and whether it can allow any eviction with the replicas that there are.
     pub(crate) fn describe(&self) -> String {
-        let Some(Counts { healthy, needed, expected, .. }) = self.counts else { return self.name.clone() };
+        if let Some(error) = &self.sync_error {
+            return format!("{} ({}; kube-controller-manager cannot count its pods: {error})", self.name, self.rule);
+        }
+        let Some(Counts { healthy, needed, expected, .. }) = self.counts.filter(|_| self.is_current) else {
+            let why = "kube-controller-manager has not counted its pods since the budget was created or changed";
+            return format!("{} ({}; {why})", self.name, self.rule);
+        };
         let never = if expected > 0 && needed >= expected { ": can never allow one" } else { "" };
         format!("{} ({}; {healthy} of {expected} pods are healthy, {needed} are needed{never})", self.name, self.rule)
     }
@@ -138,12 +155,18 @@ impl EvictionBlocker {
 /// What to do about several budgets that select the same pod.
 pub(super) const SEVERAL_BUDGETS: &str = "keep one of them for these pods";
 
+/// What to do about a budget whose pods Kubernetes does not count.
+pub(super) const CHECK_COUNTING: &str = "see whether kube-controller-manager runs, which counts the budget's pods";
+
 /// What to do about a budget that allows no eviction.
 pub(super) fn remedy(budget: &PodBudget) -> &'static str {
     match budget.denial() {
         Some(Denial::Now) => "make its pods healthy, or relax it",
         Some(Denial::Never) if !budget.forbids_all => "add replicas, or relax it, for example maxUnavailable: 1",
         Some(Denial::Never) => "relax it, for example maxUnavailable: 1",
+        // Kubernetes counts pods without a scale by that alone (Kubernetes documentation, "Specifying a Disruption Budget").
+        Some(Denial::Uncounted) => "fix what keeps it from counting them, or set minAvailable to a number",
+        None if !budget.is_current => CHECK_COUNTING,
         None => "relax it",
     }
 }
@@ -180,6 +203,13 @@ pub(crate) fn may_overlap(a: &PodDisruptionBudget, b: &PodDisruptionBudget) -> b
     };
     let (Some(a), Some(b)) = (labels(a), labels(b)) else { return false };
     a.iter().all(|(key, value)| b.get(key).is_none_or(|other| other == value))
+}
+
+/// Why the disruption controller could not count the pods. It sets the condition's reason `SyncFailed` then.
+fn sync_error(budget: &PodDisruptionBudget) -> Option<String> {
+    let conditions = budget.status.as_ref()?.conditions.iter().flatten();
+    let mut failed = conditions.filter(|c| c.type_ == "DisruptionAllowed" && c.reason == "SyncFailed");
+    failed.next().map(|condition| condition.message.clone())
 }
 
 /// The limit that the budget's author chose.
@@ -223,6 +253,33 @@ mod tests {
         assert_eq!(denial(json!({"minAvailable": 1}), 1, 2, 2), now, "it allows one when all are healthy");
         assert_eq!(denial(json!({"minAvailable": 1}), 1, 0, 2), None, "it has no pods");
         assert_eq!(denial(json!({"minAvailable": 2}), 2, 2, 1), None, "its pods are not counted yet");
+    }
+
+    /// "0 of 0 pods are healthy, 0 are needed; relax it" sends its author after the wrong cause.
+    #[test]
+    fn budget_that_kubernetes_cannot_count_says_so() {
+        let status = |observed: i64, conditions: Value| {
+            json!({
+                "desiredHealthy": 0, "expectedPods": 0, "currentHealthy": 0, "disruptionsAllowed": 0,
+                "observedGeneration": observed, "conditions": conditions,
+            })
+        };
+        let why = "jobs.batch does not implement the scale subresource";
+        let failed = json!([{
+            "type": "DisruptionAllowed", "status": "False", "reason": "SyncFailed", "message": why,
+            "lastTransitionTime": "2026-01-01T00:00:00Z",
+        }]);
+        let found = |status| PodBudget::from(&budget(json!({"maxUnavailable": 1}), status));
+        for observed in [0, 2] {
+            let failed = found(status(observed, failed.clone()));
+            let expected = format!("web (maxUnavailable 1; kube-controller-manager cannot count its pods: {why})");
+            assert_eq!((failed.describe(), failed.denial()), (expected, Some(Denial::Uncounted)));
+            assert!(remedy(&failed).contains("minAvailable to a number"));
+        }
+        for new in [found(status(0, Value::Null)), found(Value::Null)] {
+            assert!(new.describe().contains("has not counted its pods"), "{}", new.describe());
+            assert!(remedy(&new).contains("kube-controller-manager runs") && new.denial().is_none());
+        }
     }
 
     #[test]

@@ -35,7 +35,7 @@ pub struct DrainBlocker {
     pub kind: DrainBlockerKind,
     /// Name of the budget; with a comma between several.
     pub budget: String,
-    /// The numbers of the budget, for people.
+    /// The numbers of the budget, for people; or why there are none.
     pub limit: String,
     /// What to do about it.
     pub remedy: String,
@@ -49,6 +49,8 @@ pub enum DrainBlockerKind {
     Never,
     /// Its budget allows none now, because too few of its pods are healthy.
     Now,
+    /// Its budget allows none, because Kubernetes cannot count its pods.
+    Uncounted,
     /// Several budgets select it: the API server evicts no such pod, whatever their numbers.
     SeveralBudgets,
 }
@@ -63,6 +65,9 @@ impl DrainBlocker {
             }
             DrainBlockerKind::Now => format!(
                 "PodDisruptionBudget {budget}, {limit}, allows no eviction now, because too few of its pods are healthy; {remedy}"
+            ),
+            DrainBlockerKind::Uncounted => format!(
+                "PodDisruptionBudget {budget} allows no eviction, because kube-controller-manager cannot count its pods: {limit}; {remedy}"
             ),
             DrainBlockerKind::SeveralBudgets => format!(
                 "PodDisruptionBudgets {budget} all select it, and the API server evicts no pod with several budgets; {remedy}"
@@ -90,6 +95,7 @@ impl DrainBlocker {
                 let kind = match denial {
                     Denial::Never => DrainBlockerKind::Never,
                     Denial::Now => DrainBlockerKind::Now,
+                    Denial::Uncounted => DrainBlockerKind::Uncounted,
                 };
                 (kind, budget.limit(), budgets::remedy(budget))
             }

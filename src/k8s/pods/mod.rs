@@ -121,10 +121,12 @@ pub(super) async fn evict(client: &Client, namespace: &str, name: &str, uid: &st
     let request = pods.create_subresource::<_, Status>("eviction", name, &params, &body);
     let error = match call("create", "pods/eviction", request).await {
         Ok(_) => return Ok(EvictOutcome::Evicted),
-        Err(error) if error.is_not_found() => return Ok(EvictOutcome::Gone),
         Err(error) => error,
     };
     let broken_budget = broken_budget(&error);
+    if broken_budget.is_none() && error.is_not_found() {
+        return Ok(EvictOutcome::Gone);
+    }
     if broken_budget.is_some() || is_blocked_by_budget(&error) {
         return Ok(explain_blocked_eviction(client, &pods, (namespace, name, uid), broken_budget).await);
     }
@@ -146,20 +148,33 @@ fn is_blocked_by_budget(error: &KubeError) -> bool {
     })
 }
 
-/// The budget whose status the API server refuses to count with: it counts a negative number of evictions, or too many that
-/// the disruption controller has not confirmed. That answer is `Forbidden` as well, but it is about the budget, and a missing
-/// permission is about the pod (`checkAndDecrement` in `pkg/registry/core/pod/storage/eviction.go` of Kubernetes).
+/// The budget that the API server could not count the eviction in. Its answer is about the budget, and not about the pod:
+/// `Forbidden` for a negative number of evictions, or too many that the disruption controller has not confirmed; `Conflict`,
+/// or `Timeout` without details, while others change the status; `NotFound` for a budget that was deleted meanwhile
+/// (`pkg/registry/core/pod/storage/eviction.go` of Kubernetes).
 fn broken_budget(error: &KubeError) -> Option<EvictionBlocker> {
-    let KubeError::Forbidden { message, .. } = error else { return None };
-    let details = error.api_status()?.details.as_ref()?;
-    let is_budget =
-        details.group == "policy" && matches!(&*details.kind, "poddisruptionbudget" | "poddisruptionbudgets");
-    is_budget.then(|| EvictionBlocker {
-        cause: format!("PodDisruptionBudget {}, whose status cannot be used ({message})", details.name),
-        remedy: "see whether kube-controller-manager runs, which counts the budget's pods".to_owned(),
-        is_by_admission: false,
-    })
+    let status = error.api_status()?;
+    let details = status.details.as_ref();
+    let of_budget = |kind: &str| kind.to_ascii_lowercase().starts_with("poddisruptionbudget");
+    let named = details.filter(|details| details.group == "policy" && of_budget(&details.kind));
+    let is_timeout = status.reason == "Timeout" && status.message.contains("PodDisruptionBudget");
+    let budget = match named {
+        Some(details) => format!("PodDisruptionBudget {}", details.name),
+        None if is_timeout => "a PodDisruptionBudget".to_owned(),
+        None => return None,
+    };
+    let (problem, remedy) = match error {
+        _ if is_timeout => ("whose status changes too often", FIND_EVICTIONS),
+        KubeError::Conflict { .. } => ("whose status changes too often", FIND_EVICTIONS),
+        KubeError::NotFound { .. } => ("which was deleted meanwhile", "wait for the next try"),
+        _ => ("whose status cannot be used", budgets::CHECK_COUNTING),
+    };
+    let cause = format!("{budget}, {problem} ({})", status.message);
+    Some(EvictionBlocker { cause, remedy: remedy.to_owned(), is_by_admission: false })
 }
+
+/// What to do about evictions that change the status of a budget at the same time.
+const FIND_EVICTIONS: &str = "if that lasts, see what else evicts its pods";
 
 /// Why admission denies the eviction of this pod; other pods are still evicted. A webhook or policy denies it, the API
 /// server cannot reach the webhook, or the Namespace of the pod is being deleted.

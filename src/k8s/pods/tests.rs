@@ -191,6 +191,35 @@ async fn budget_with_a_broken_status_blocks_only_its_pods() {
     evict(&client_blocking_evictions(response, "u1"), "team", "web-1", "u1").await.expect_err("a missing permission");
 }
 
+/// Evictions of a large application change its budget all the time. The drains of all other pods must go on, and a pod is
+/// not gone because its budget is.
+#[tokio::test]
+async fn budget_that_changes_during_the_eviction_blocks_only_its_pods() {
+    let about_budget = |code, reason: &str, message: &str| {
+        let mut response = fake::failure(code, reason, message);
+        response.1["details"] = json!({"group": "policy", "kind": "poddisruptionbudgets", "name": "web"});
+        response
+    };
+    let timeout = "Timeout: couldn't update PodDisruptionBudget \"web\" due to conflicts";
+    for (response, words) in [
+        (
+            about_budget(409, "Conflict", "the object has been modified"),
+            ["PodDisruptionBudget web, ", "changes too often"],
+        ),
+        (fake::failure(504, "Timeout", timeout), ["due to conflicts", "changes too often"]),
+        (about_budget(404, "NotFound", "not found"), ["PodDisruptionBudget web, ", "was deleted"]),
+        (about_budget(422, "Invalid", "spec.selector: Invalid value"), ["PodDisruptionBudget web, ", "cannot be used"]),
+    ] {
+        let outcome = evict(&client_blocking_evictions(response, "u1"), "team", "web-1", "u1").await.unwrap();
+        let EvictOutcome::Blocked(blocker) = outcome else { panic!("{outcome:?}") };
+        assert!(words.iter().all(|word| blocker.cause.contains(word)) && !blocker.remedy.is_empty(), "{blocker:?}");
+    }
+    let overloaded = fake::failure(504, "Timeout", "Timeout: request did not complete within the allotted timeout");
+    evict(&client_blocking_evictions(overloaded, "u1"), "team", "web-1", "u1")
+        .await
+        .expect_err("it says nothing of a budget");
+}
+
 #[test]
 fn tolerations_of_a_cordon_are_those_of_the_scheduler() {
     let tolerates = |toleration: Value| tolerates_cordon(&serde_json::from_value(toleration).expect("a toleration"));
