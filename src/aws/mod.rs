@@ -18,6 +18,7 @@ pub(crate) mod scaling_group;
 pub mod sdk;
 pub(crate) mod types;
 
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 use async_trait::async_trait;
@@ -167,6 +168,9 @@ pub(crate) trait Ec2: Send + Sync {
     /// DescribeInstances, in pages of 1,000: IDs of the instances that have one of these instance profiles and are not
     /// being terminated.
     async fn instances_with_profiles(&self, profile_arns: &[String]) -> AwsResult<Vec<String>>;
+    /// DescribeInstances, in pages of 1,000: names of the scaling groups whose instances were launched from a launch
+    /// template and are not being terminated.
+    async fn scaling_groups_of_template(&self, template_id: &str) -> AwsResult<BTreeSet<String>>;
 }
 
 /// AWS Identity and Access Management.

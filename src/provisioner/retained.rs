@@ -14,6 +14,9 @@ pub(crate) const OWNERSHIP_UNPROVEN: &str = "OwnershipUnproven";
 /// Reason of the condition while another group, instance or person uses a role.
 pub(crate) const ROLE_IN_USE: &str = "RoleInUse";
 
+/// Reason of the condition while a scaling group of others launches from the group's launch template.
+pub(crate) const TEMPLATE_IN_USE: &str = "TemplateInUse";
+
 /// A resource that stays.
 pub(crate) struct Retained {
     reason: &'static str,
@@ -31,6 +34,15 @@ impl Retained {
     pub(crate) fn role_in_use(what: &str, user: &str) -> Self {
         let message = format!("keeping {what}: {user} uses the role; delete it manually once nothing uses it");
         Retained { reason: ROLE_IN_USE, message }
+    }
+
+    /// A launch template from which a scaling group of others launches. EC2 would delete it, and that scaling group would
+    /// launch nothing any more.
+    pub(crate) fn template_in_use(template: &str, scaling_group: &str) -> Self {
+        let message = format!(
+            "keeping the launch template {template}: the scaling group {scaling_group}, which is not this group's, launches from it; delete it manually once nothing launches from it"
+        );
+        Retained { reason: TEMPLATE_IN_USE, message }
     }
 
     /// Resources whose ownership tags were removed; `what` names them.

@@ -1,6 +1,6 @@
 //! A fake AWS for tests of the inventory. It counts reads, and can delay them or let them fail.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 
 use async_trait::async_trait;
@@ -32,6 +32,8 @@ pub(crate) struct FakeState {
     pub access_entries: Vec<AccessEntry>,
     /// IDs of instances, with the ARNs of their instance profiles.
     pub instances: Vec<(String, String)>,
+    /// IDs of launch templates, with the scaling groups that have instances from them.
+    pub template_users: Vec<(String, String)>,
     pub fargate: BTreeMap<String, fargate::FargateProfile>,
     pub subnets: Vec<NetworkObject>,
     pub security_groups: Vec<NetworkObject>,
@@ -335,6 +337,10 @@ impl Ec2 for FakeAws {
             d.instances.iter().filter(|(_, profile)| arns.contains(profile)).map(|(id, _)| id.clone()).collect()
         })
         .await
+    }
+    async fn scaling_groups_of_template(&self, template_id: &str) -> AwsResult<BTreeSet<String>> {
+        let launched = |(template, group): &(String, String)| (template == template_id).then(|| group.clone());
+        self.read("scaling groups of a template", &[], |d| d.template_users.iter().filter_map(launched).collect()).await
     }
     async fn state_reasons(&self, _: &[String]) -> AwsResult<Vec<(String, StateReason)>> {
         Ok(Vec::new())

@@ -1,5 +1,7 @@
 //! Amazon EC2: launch templates and the resources that they refer to.
 
+use std::collections::BTreeSet;
+
 use async_trait::async_trait;
 use aws_sdk_ec2::Client;
 use aws_sdk_ec2::types as sdk;
@@ -17,6 +19,9 @@ const SERVICE: &str = "EC2";
 /// The tag by which EC2 Auto Scaling marks its instances (Amazon EC2 Auto Scaling User Guide, "Tag Auto Scaling groups and
 /// instances").
 const SCALING_GROUP_TAG: &str = "aws:autoscaling:groupName";
+/// The filter for the tag that EC2 gives to each instance from a launch template, and that no one can edit (Amazon EC2 User
+/// Guide, "Launch EC2 instances using a launch template").
+const TEMPLATE_TAG_FILTER: &str = "tag:aws:ec2launchtemplate:id";
 
 pub(super) struct Sdk(pub Client);
 
@@ -246,10 +251,7 @@ impl Ec2 for Sdk {
     }
 
     async fn scaling_groups_of(&self, ids: &[String]) -> AwsResult<Vec<(String, String)>> {
-        let group = |i: &sdk::Instance| {
-            let name = i.tags().iter().find(|tag| tag.key() == Some(SCALING_GROUP_TAG))?.value()?;
-            Some((i.instance_id()?.to_owned(), name.to_owned()))
-        };
+        let group = |i: &sdk::Instance| Some((i.instance_id()?.to_owned(), scaling_group(i)?));
         Ok(self.describe_instances(ids).await?.iter().filter_map(group).collect())
     }
 
@@ -263,11 +265,25 @@ impl Ec2 for Sdk {
     }
 
     async fn instances_with_profiles(&self, profile_arns: &[String]) -> AwsResult<Vec<String>> {
-        let states = ["pending", "running", "stopping", "stopped"].map(str::to_owned);
-        let filters = [filter("iam-instance-profile.arn", profile_arns), filter("instance-state-name", &states)];
+        let filters = [filter("iam-instance-profile.arn", profile_arns), not_terminating()];
         let found = self.instances(&filters).await?;
         Ok(found.iter().filter_map(|i| i.instance_id()).map(str::to_owned).collect())
     }
+
+    async fn scaling_groups_of_template(&self, template_id: &str) -> AwsResult<BTreeSet<String>> {
+        let filters = [filter(TEMPLATE_TAG_FILTER, &[template_id.to_owned()]), not_terminating()];
+        Ok(self.instances(&filters).await?.iter().filter_map(scaling_group).collect())
+    }
+}
+
+/// The scaling group that an instance belongs to, by the tag of Auto Scaling.
+fn scaling_group(instance: &sdk::Instance) -> Option<String> {
+    let tag = instance.tags().iter().find(|tag| tag.key() == Some(SCALING_GROUP_TAG))?;
+    tag.value().map(str::to_owned)
+}
+
+fn not_terminating() -> sdk::Filter {
+    filter("instance-state-name", &["pending", "running", "stopping", "stopped"].map(str::to_owned))
 }
 
 impl Sdk {

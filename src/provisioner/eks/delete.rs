@@ -81,6 +81,8 @@ pub struct DeleteInput<'a> {
     pub unreadable_aws_auth: Option<&'a str>,
     /// Who uses the group's own role besides the group, so that the role and its profile stay.
     pub role_in_use: Option<&'a str>,
+    /// Another scaling group that has instances from the group's launch template, so that the template stays.
+    pub template_in_use: Option<&'a str>,
     /// How long after the request evictions are waited for.
     pub drain_timeout: SignedDuration,
     /// Timeouts and delays; all nodes are drained at once.
@@ -305,7 +307,8 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
     let other_region = region_that_uses_role(input, role, profile);
     // The shipped IAM policy allows deletions of tagged resources only, so an untagged one is tagged first.
     let untagged = |tags: &[Tag]| !has_ownership_tags(tags, input.ownership_tags);
-    if let Some(template) = input.template.filter(|t| ours(&t.id, &t.tags, &template_id)) {
+    let template = input.template.filter(|t| ours(&t.id, &t.tags, &template_id));
+    if let Some(template) = template.filter(|_| input.template_in_use.is_none()) {
         if untagged(&template.tags) {
             builder.push(EksStep::TagTemplate { template: template.id.clone(), tags: tags() });
         }
@@ -335,6 +338,7 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
     }
     let mut kept: Vec<_> = unproven_resources(input, template_id.as_ref()).into_iter().collect();
     kept.extend(input.kept_entries.iter().map(Retained::from));
+    kept.extend(template.zip(input.template_in_use).map(|(t, user)| Retained::template_in_use(&t.name, user)));
     let name = role.map(|r| &r.name).or(profile.map(|p| &p.name));
     let what = || format!("the IAM role {} and its instance profile", name.map_or("", String::as_str));
     match (&other_region, input.role_in_use) {

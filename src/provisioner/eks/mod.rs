@@ -203,6 +203,7 @@ impl Provisioner for Eks {
                 wait_for: remaining.wait_for.as_deref(),
                 unreadable_aws_auth: remaining.unreadable_aws_auth.as_deref(),
                 role_in_use: remaining.role_in_use.as_deref(),
+                template_in_use: remaining.template_in_use.as_deref(),
                 drain_timeout,
                 timing: &settings.timing,
                 now: o.now,

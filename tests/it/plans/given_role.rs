@@ -149,6 +149,7 @@ fn entry_of_a_given_role_stays_for_other_nodes() {
             wait_for: None,
             unreadable_aws_auth: None,
             role_in_use: user,
+            template_in_use: None,
             timing: &timing,
             drain_timeout: Timing::default().deletion_drain_timeout,
             now: timestamp(NOW),

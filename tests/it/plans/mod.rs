@@ -888,6 +888,7 @@ fn deletion_plans_match_golden_files() {
         wait_for: None,
         unreadable_aws_auth: None,
         role_in_use: None,
+        template_in_use: None,
         drain_timeout: SignedDuration::from_mins(30),
         timing: &timing,
         now: timestamp(NOW),

@@ -63,6 +63,7 @@ fn deletion(s: &Scenario, scaling_group: Option<&ScalingGroup>, adopted: &Adopte
         wait_for: None,
         unreadable_aws_auth: None,
         role_in_use: None,
+        template_in_use: None,
         timing: &Timing::default(),
         drain_timeout: Timing::default().deletion_drain_timeout,
         now: timestamp(NOW),

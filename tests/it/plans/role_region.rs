@@ -154,6 +154,7 @@ fn deletion_keeps_a_role_that_another_region_may_use() {
             wait_for: None,
             unreadable_aws_auth: None,
             role_in_use: None,
+            template_in_use: None,
             timing: &Timing::default(),
             drain_timeout: Timing::default().deletion_drain_timeout,
             now: timestamp(NOW),

@@ -172,6 +172,7 @@ fn deletion_of_drained_nodes(weight: u32) -> Plan {
         wait_for: None,
         unreadable_aws_auth: None,
         role_in_use: None,
+        template_in_use: None,
         drain_timeout: SignedDuration::from_mins(30),
         timing: &Timing::default(),
         now: timestamp(NOW),

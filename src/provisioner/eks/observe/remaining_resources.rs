@@ -80,6 +80,8 @@ pub struct RemainingResources {
     pub unreadable_aws_auth: Option<String>,
     /// Who uses the group's own role, so that the role, its profile and its entries stay.
     pub role_in_use: Option<String>,
+    /// Another scaling group that has instances from the launch template, so that it stays.
+    pub template_in_use: Option<String>,
     /// The recorded adopted resources, and those without tags that the empty scaling group proves to be the group's.
     pub adopted: AdoptedResources,
 }
@@ -132,6 +134,7 @@ pub async fn remaining_resources(
         wait_for: None,
         unreadable_aws_auth: None,
         role_in_use: None,
+        template_in_use: None,
         adopted: status.managed.as_ref().and_then(|m| m.adopted.clone()).unwrap_or_default(),
         scaling_group,
     };
@@ -142,6 +145,10 @@ pub async fn remaining_resources(
         return Ok(remaining);
     }
     remaining.template = o.inventory.template(&names.template, Duration::ZERO).await.map_err(aws)?;
+    remaining.template_in_use = match &remaining.template {
+        Some(template) => template_user(o, &template.id, &names.scaling_group).await?,
+        None => None,
+    };
     let iam = &o.inventory.aws().iam;
     remaining.instance_profile = iam.get_profile(&names.role).await.map_err(aws)?;
     remaining.role = iam.get_role(&names.role).await.map_err(aws)?;
@@ -226,6 +233,13 @@ async fn role_use(
         // IAM deletes no role that an instance profile holds, and what launches with it needs the role's policies.
         (None, _) => (others.first().map(|other| format!("the instance profile {}", other.name)), None),
     })
+}
+
+/// A scaling group other than `own` that has instances from a launch template. Auto Scaling does not tell which scaling groups
+/// refer to a template without a list of all in the region, so that one without instances is not found.
+async fn template_user(o: &Observer<'_>, template_id: &str, own: &str) -> ObserveResult<Option<String>> {
+    let found = o.inventory.aws().ec2.scaling_groups_of_template(template_id).await.map_err(ObserveError::Aws)?;
+    Ok(found.into_iter().find(|name| name != own))
 }
 
 /// Adds to the adopted resources those whose tags were removed. The scaling group launches from them, and nothing else

@@ -628,3 +628,64 @@ async fn deletion_adopts_only_a_profile_that_contains_the_role() {
         assert_eq!(of_profile, (adopted, adopted), "{profile_role:?}");
     }
 }
+
+/// EC2 deletes a launch template that a scaling group refers to, and a person's scaling group would launch nothing any more.
+#[tokio::test]
+async fn launch_template_of_a_deleted_group_stays_for_the_scaling_group_of_others() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let names = &resolved.names;
+    let template = own_template(&resolved);
+    let of = |group: &str| (template.id.clone(), group.to_owned());
+    stub.update(|d| {
+        d.templates.insert(names.template.clone(), template.clone());
+        d.template_users = vec![("lt-other".into(), "of-others".into()), of(&names.scaling_group)];
+    });
+    let plan = async |status: &InstanceGroupStatus| {
+        let remaining = with_observer(&stub, "", async |observer| {
+            remaining_resources(&observer, &resolved.desired.id, names, &resolved.ownership_tags, status).await
+        });
+        let found = remaining.await.expect("what remains");
+        super::super::delete::plan_deletion(&super::super::delete::DeleteInput {
+            id: &resolved.desired.id,
+            ownership_tags: &resolved.ownership_tags,
+            scaling_group: None,
+            members: &[],
+            drains: &found.drains,
+            template: found.template.as_ref(),
+            has_derived_template_name: true,
+            launch_configurations: &[],
+            role: None,
+            attached_policies: &[],
+            removable_policies: &[],
+            inline_policies: &[],
+            instance_profile: None,
+            region: &resolved.region,
+            status,
+            adopted: &found.adopted,
+            aws_auth_entries: &[],
+            access_entries: &[],
+            kept_entries: &[],
+            wait_for: None,
+            unreadable_aws_auth: None,
+            role_in_use: None,
+            template_in_use: found.template_in_use.as_deref(),
+            drain_timeout: jiff::SignedDuration::ZERO,
+            timing: &crate::settings::Timing::default(),
+            now: jiff::Timestamp::UNIX_EPOCH,
+        })
+    };
+    let deletes = |plan: &crate::plan::Plan| plan.steps.iter().any(|planned| planned.step.name() == "DeleteTemplate");
+    let new = InstanceGroupStatus::default();
+    assert!(deletes(&plan(&new).await), "what its own scaling group left is no use by others");
+    stub.update(|d| d.template_users.push(of("of-a-person")));
+    let kept = plan(&new).await;
+    assert!(!deletes(&kept), "{:?}", kept.steps);
+    let [update] = &kept.condition_updates[..] else { panic!("{:?}", kept.condition_updates) };
+    assert_eq!((update.condition_type, update.reason.as_str()), (condition::RESOURCES_RETAINED, "TemplateInUse"));
+    assert!(update.message.contains("of-a-person") && update.message.contains(&names.template), "{}", update.message);
+    stub.update(|d| d.denied = Some("scaling groups of a template"));
+    let denied = with_observer(&stub, "", async |observer| {
+        remaining_resources(&observer, &resolved.desired.id, names, &resolved.ownership_tags, &new).await
+    });
+    assert!(denied.await.is_err(), "no answer is not that there is none");
+}
