@@ -201,10 +201,13 @@ pub struct NodeCounts {
     /// Whether the numbers are units of capacity, because instances have weights; absent for nodes.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "std::ops::Not::not")]
     pub weighted: bool,
-    /// IDs of the instances that must be replaced, at most 100, for the provisioner eks.
+    /// IDs of the instances that must be replaced, at most 100.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub outdated_instances: Vec<String>,
 }
+
+/// How many instances a list of the status names.
+pub(crate) const MAX_LISTED_INSTANCES: usize = 100;
 
 impl NodeCounts {
     /// What the numbers count, for messages.

@@ -9,6 +9,7 @@ use super::drift::{is_unchanged_since_adoption, version_drift};
 use super::input::PlanInput;
 use super::observed::{ObservedNodegroup, Partition};
 use crate::api::rfc3339;
+use crate::api::status::MAX_LISTED_INSTANCES;
 use crate::aws::nodegroup::{Issue, Nodegroup, NodegroupStatus, NodegroupUpdate, UpdateStatus};
 use crate::aws::{InstanceState, TemplatePin};
 use crate::plan::{Event, EventReason, NodegroupStep, Outcome, Phase, PlanBuilder, Reason, Step, waiting};
@@ -47,22 +48,28 @@ fn blocked_outcome(reason: Reason, message: String) -> Outcome {
 /// The node counts for status, over the serving node group and the outgoing ones.
 pub(crate) fn node_counts(input: &PlanInput, serving: &ObservedNodegroup, partitioned: &Partition) -> Value {
     let outgoing = partitioned.outgoing.iter().filter(|group| group.name() != serving.name());
-    let outgoing_nodes: usize = outgoing.map(|group| group.members.iter().filter(is_live).count()).sum();
+    let outgoing: Vec<_> = outgoing.flat_map(|group| group.members.iter().filter(is_live)).collect();
     // What is adopted counts as up to date.
-    let outdated = if partitioned.is_adopting { 0 } else { outdated_nodes(input, serving) };
+    let outdated = if partitioned.is_adopting { Vec::new() } else { outdated_nodes(input, serving) };
     let uid = &input.resolved.desired.id.uid;
     let all = || input.observed.nodegroups.iter().flat_map(|group| &group.members);
-    json!({
+    let mut counts = json!({
         "desired": serving.desired_size(),
         "ready": serving.members.iter().filter(|m| m.is_ready()).count(),
-        "updated": serving.members.iter().filter(is_live).count() - outdated,
-        "outdated": outdated + outgoing_nodes,
+        "updated": serving.members.iter().filter(is_live).count() - outdated.len(),
+        "outdated": outdated.len() + outgoing.len(),
         "draining": all().filter(|m| m.disruption_of(uid).is_some()).count(),
-    })
+    });
+    let ids = outgoing.iter().chain(&outdated).map(|m| m.instance.id.as_str());
+    let ids: Vec<_> = ids.take(MAX_LISTED_INSTANCES).collect();
+    if !ids.is_empty() {
+        counts["outdatedInstances"] = json!(ids);
+    }
+    counts
 }
 
-/// How many nodes that run, or are about to, do not have the version and the release of the spec.
-pub(crate) fn outdated_nodes(input: &PlanInput, serving: &ObservedNodegroup) -> usize {
+/// The nodes that run, or are about to, and do not have the version and the release of the spec.
+pub(crate) fn outdated_nodes<'a>(input: &PlanInput, serving: &'a ObservedNodegroup) -> Vec<&'a NodeInstance> {
     let waits = !is_unchanged_since_adoption(input.resolved, input.status, &serving.nodegroup)
         && !version_drift(input.resolved, &serving.nodegroup).is_empty();
     // EKS also makes a new template version for labels and taints, which nodes get in place.
@@ -74,7 +81,7 @@ pub(crate) fn outdated_nodes(input: &PlanInput, serving: &ObservedNodegroup) -> 
         Some(update) => update.status == UpdateStatus::InProgress && runs_old_template(serving, member),
         None => waits,
     };
-    serving.members.iter().filter(is_live).filter(is_outdated).count()
+    serving.members.iter().filter(is_live).filter(is_outdated).collect()
 }
 
 fn is_live(member: &&NodeInstance) -> bool {
@@ -119,7 +126,7 @@ pub(crate) fn update_progress(input: &PlanInput, group: &ObservedNodegroup) -> O
         return waiting(Phase::Modifying, format!("EKS is working on the node group {name}"));
     };
     let phase = if is_version_update(update) { Phase::Rotating } else { Phase::Modifying };
-    let (old, total) = (outdated_nodes(input, group), group.members.iter().filter(is_live).count());
+    let (old, total) = (outdated_nodes(input, group).len(), group.members.iter().filter(is_live).count());
     let progress = match phase {
         Phase::Rotating => format!(": {} of {total} nodes run the new version", total - old),
         Phase::Creating | Phase::Modifying | Phase::Deleting => String::new(),

@@ -288,7 +288,7 @@ pub(crate) fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup
     if let Some(lock) = input.lock.or(input.rollout_block) {
         let message = format!(
             "{} of {} nodes are outdated ({}); replacement is blocked by {lock}",
-            health::outdated_nodes(input, current),
+            health::outdated_nodes(input, current).len(),
             current.members.len(),
             drift.join("; ")
         );

@@ -16,6 +16,8 @@ use super::scaling_group::{scale_in, suspended};
 use super::warm_pool;
 use crate::api::names::condition;
 use crate::api::rfc3339;
+use crate::api::status::MAX_LISTED_INSTANCES;
+use crate::aws::error::without_period;
 use crate::aws::{InstanceState, ScalingGroup};
 use crate::plan::{ConditionUpdate, Drift, NodeStep, Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::provisioner::failed_replacements::Replacements;
@@ -211,14 +213,11 @@ fn failed_launch(input: &PlanInput) -> Option<(Reason, String)> {
     let FailedLaunch { message, retry_at } = input.observed.failed_launch.as_ref().filter(|_| !input.is_requested)?;
     let text = format!(
         "nothing was launched for the node that was replaced last ({}); no further node is replaced until a launch succeeds, or until {}",
-        message.trim_end_matches('.'),
+        without_period(message),
         rfc3339(*retry_at)
     );
     Some((launch_failures::reason(message), text))
 }
-
-/// How many instances a list of the status names.
-pub(crate) const MAX_LISTED_INSTANCES: usize = 100;
 
 /// Counts the nodes for the status.
 pub(crate) fn count_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
