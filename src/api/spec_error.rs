@@ -5,8 +5,44 @@ use serde::Serialize;
 use crate::plan::Reason;
 use crate::util::escape::escape_control;
 
-/// The rule of [`SpecError::missing`].
-const REQUIRED_RULE: &str = "is required";
+/// Who can set a required value that is missing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum MissingValue {
+    /// The tenant, or the admin with a default.
+    Anyone,
+    /// Only the admin, because the field is restricted.
+    Admin,
+    /// Only the tenant, because there is no ConfigMap of boundaries.
+    Tenant,
+}
+
+impl MissingValue {
+    /// The rule and the remedy, for one field or for several ones.
+    fn texts(self, is_one: bool) -> (&'static str, &'static str) {
+        match (self, is_one) {
+            (MissingValue::Anyone, true) => {
+                ("is required", "set it in the InstanceGroup, or ask your cluster admin for a default")
+            }
+            (MissingValue::Anyone, false) => {
+                ("are required", "set them in the InstanceGroup, or ask your cluster admin for defaults")
+            }
+            (MissingValue::Admin, true) => {
+                ("is required, and tenants may not set it", "ask your cluster admin for a default")
+            }
+            (MissingValue::Admin, false) => {
+                ("are required, and tenants may not set them", "ask your cluster admin for defaults")
+            }
+            (MissingValue::Tenant, true) => (
+                "is required",
+                "set it in the InstanceGroup; the controller finds no ConfigMap instance-manager, which could give a default",
+            ),
+            (MissingValue::Tenant, false) => (
+                "are required",
+                "set them in the InstanceGroup; the controller finds no ConfigMap instance-manager, which could give defaults",
+            ),
+        }
+    }
+}
 
 /// A field that others are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,6 +86,9 @@ pub struct SpecError {
     /// Another field that the rule compares this value with; `None` for most rules.
     #[serde(skip)]
     pub compared_with: Option<ComparedField>,
+    /// Who can set the value, where it is missing; `None` for a value that violates a rule.
+    #[serde(skip)]
+    pub(crate) missing: Option<MissingValue>,
 }
 
 impl SpecError {
@@ -65,6 +104,7 @@ impl SpecError {
             admin_source: None,
             author_path: None,
             compared_with: None,
+            missing: None,
         }
     }
 
@@ -75,12 +115,14 @@ impl SpecError {
 
     /// A required value that neither the tenant nor a default sets.
     pub(crate) fn missing(path: &str) -> Self {
-        Self::invalid(path, "", REQUIRED_RULE, "set it in the InstanceGroup, or ask your cluster admin for a default")
+        Self::invalid(path, "", "", "").missing_for(MissingValue::Anyone)
     }
 
-    /// Whether this is the error of a missing required value.
-    pub(crate) fn is_missing(&self) -> bool {
-        self.value.is_empty() && self.rule == REQUIRED_RULE
+    /// The same error of a missing value, which these can set.
+    pub(crate) fn missing_for(mut self, who: MissingValue) -> Self {
+        let (rule, remedy) = who.texts(true);
+        (self.rule, self.remedy, self.missing) = (rule.into(), remedy.into(), Some(who));
+        self
     }
 
     /// An error whose message already contains field, rule and remedy.
@@ -94,6 +136,7 @@ impl SpecError {
             admin_source: None,
             author_path: None,
             compared_with: None,
+            missing: None,
         }
     }
 
@@ -110,28 +153,37 @@ impl SpecError {
     }
 }
 
+impl SpecError {
+    /// The path as the author of the value knows it.
+    fn shown_path(&self) -> String {
+        escape_control(self.author_path.as_deref().unwrap_or(&self.path)).to_string()
+    }
+
+    /// Where the admin wrote it; empty for what the tenant wrote.
+    fn source_clause(&self, subject: &str) -> String {
+        let source = self.admin_source.as_ref();
+        let clause = |source| format!("; {subject} your cluster admin's: {source} in the ConfigMap instance-manager");
+        source.map(clause).unwrap_or_default()
+    }
+}
+
 impl std::fmt::Display for SpecError {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        let path = escape_control(self.author_path.as_deref().unwrap_or(&self.path));
+        let path = self.shown_path();
         if path.is_empty() {
             return f.write_str(&self.rule);
         }
-        let author_of = match self.value.is_empty() {
+        let subject = match self.value.is_empty() {
             true => {
                 write!(f, "{path} {}; {}", self.rule, self.remedy)?;
-                "it"
+                "it is"
             }
             false => {
                 write!(f, "{path} `{}` {}; {}", self.value, self.rule, self.remedy)?;
-                "the value"
+                "the value is"
             }
         };
-        match &self.admin_source {
-            Some(source) => {
-                write!(f, "; {author_of} is your cluster admin's: {source} in the ConfigMap instance-manager")
-            }
-            None => Ok(()),
-        }
+        f.write_str(&self.source_clause(subject))
     }
 }
 
@@ -140,9 +192,28 @@ pub(crate) fn first_reason(errors: &[SpecError]) -> Reason {
     errors.first().map_or(Reason::InvalidSpec, |p| p.reason)
 }
 
-/// All errors as one message.
+/// All errors as one message. Values that are missing for the same reason have one sentence.
 pub fn join_messages(errors: &[SpecError]) -> String {
-    errors.iter().map(ToString::to_string).collect::<Vec<_>>().join(". ")
+    let is_alike = |one: &SpecError, other: &SpecError| {
+        one.missing.is_some() && (one.missing, &one.admin_source) == (other.missing, &other.admin_source)
+    };
+    let mut sentences: Vec<Vec<&SpecError>> = Vec::new();
+    for error in errors {
+        match sentences.iter_mut().find(|alike| is_alike(alike[0], error)) {
+            Some(alike) => alike.push(error),
+            None => sentences.push(vec![error]),
+        }
+    }
+    sentences.into_iter().map(|alike| sentence(&alike)).collect::<Vec<_>>().join(". ")
+}
+
+/// One sentence about one error, or about several values that are missing for the same reason.
+fn sentence(errors: &[&SpecError]) -> String {
+    let [first, .., last] = errors else { return errors.iter().map(ToString::to_string).collect() };
+    let Some((rule, remedy)) = first.missing.map(|who| who.texts(false)) else { return first.to_string() };
+    let paths: Vec<_> = errors[..errors.len() - 1].iter().map(|error| error.shown_path()).collect();
+    let source = first.source_clause("they are");
+    format!("{} and {} {rule}; {remedy}{source}", paths.join(", "), last.shown_path())
 }
 
 /// Collects all errors of a spec, so that the user can fix them at once.
@@ -213,4 +284,23 @@ pub(crate) fn non_empty(value: &Option<String>) -> Option<String> {
 /// The items of a list that are not empty.
 pub(crate) fn non_empty_items(value: &Option<Vec<String>>) -> Vec<String> {
     value.iter().flatten().filter(|v| !v.is_empty()).cloned().collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Five times the same remedy hides the names of the fields.
+    #[test]
+    fn values_that_are_missing_for_the_same_reason_have_one_sentence() {
+        let missing = |fields: &[&str]| fields.iter().map(|field| SpecError::missing(field)).collect::<Vec<_>>();
+        let wrong = SpecError::invalid("d", "x", "is wrong", "correct it");
+        let restricted = SpecError::missing("e").missing_for(MissingValue::Admin);
+        let errors = [missing(&["a", "b"]), vec![wrong, restricted], missing(&["c"])].concat();
+        assert_eq!(
+            join_messages(&errors),
+            "a, b and c are required; set them in the InstanceGroup, or ask your cluster admin for defaults. d `x` is wrong; correct it. e is required, and tenants may not set it; ask your cluster admin for a default"
+        );
+        assert_eq!(join_messages(&missing(&["a"])), SpecError::missing("a").to_string());
+    }
 }

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
-use crate::api::spec_error::{SpecError, first_reason, join_messages};
+use crate::api::spec_error::{MissingValue, SpecError, first_reason, join_messages};
 use crate::boundaries::MergedSpec;
 use crate::plan::{ConditionUpdate, Outcome, Reason};
 
@@ -93,14 +93,13 @@ impl ValueSources {
 
     /// Lets errors say whose value it is, and ask for a default where the boundaries dropped the tenant's value.
     pub(crate) fn explain(&self, errors: &mut [SpecError]) {
-        for error in errors.iter_mut().filter(|error| error.is_missing()) {
-            if self.merged.is_restricted(&error.path)
-                || self.merged.overridden.iter().any(|o| o.path == error.path && o.unused_because.is_none())
-            {
-                error.rule = "is required, and tenants may not set it".into();
-                error.remedy = "ask your cluster admin for a default".into();
+        for error in errors.iter_mut().filter(|error| error.missing.is_some()) {
+            let is_overridden =
+                || self.merged.overridden.iter().any(|o| o.path == error.path && o.unused_because.is_none());
+            if self.merged.is_restricted(&error.path) || is_overridden() {
+                *error = error.clone().missing_for(MissingValue::Admin);
             } else if self.lacks_config_map {
-                error.remedy = "set it in the InstanceGroup; the controller finds no ConfigMap instance-manager, which could give a default".into();
+                *error = error.clone().missing_for(MissingValue::Tenant);
             }
         }
         for error in errors.iter_mut().filter(|error| !error.path.is_empty()) {
