@@ -7,6 +7,7 @@ use jiff::Timestamp;
 use serde::Serialize;
 
 use super::AwsResult;
+use super::error::without_period;
 
 /// The Amazon EKS calls for managed node groups.
 #[async_trait]
@@ -117,7 +118,7 @@ pub struct Issue {
 
 impl std::fmt::Display for Issue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        write!(f, "{}: {}", self.code, self.message)?;
+        write!(f, "{}: {}", self.code, without_period(&self.message))?;
         if self.resources.is_empty() { Ok(()) } else { write!(f, " ({})", self.resources.join(", ")) }
     }
 }
@@ -343,4 +344,17 @@ pub struct NodegroupUpdate {
     pub created: Option<Timestamp>,
     /// Why it failed.
     pub errors: Vec<Issue>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A remedy follows, and a person would read `exceeded.; request a quota increase`.
+    #[test]
+    fn issue_ends_without_a_period() {
+        let issue = |resources| Issue { code: "LimitExceeded".into(), message: "Limit exceeded.".into(), resources };
+        assert_eq!(issue(vec![]).to_string(), "LimitExceeded: Limit exceeded");
+        assert_eq!(issue(vec!["i-1".into()]).to_string(), "LimitExceeded: Limit exceeded (i-1)");
+    }
 }

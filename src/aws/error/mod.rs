@@ -17,7 +17,8 @@ pub struct AwsError {
     pub kind: AwsErrorKind,
     /// The error code of AWS, or `Timeout` or `NoResponse` if there was no response.
     pub code: String,
-    /// The message of AWS on one line, without the encoded authorization message, at most 1,024 characters.
+    /// The message of AWS on one line, without the encoded authorization message and the period at its end, at most 1,024
+    /// characters.
     pub message: String,
     /// Since when every attempt of this operation has failed, where it is throttled or not answered; `None` otherwise.
     pub failing_since: Option<jiff::Timestamp>,
@@ -162,14 +163,20 @@ pub(crate) fn iam_prefix(service: &str) -> &'static str {
     }
 }
 
-/// AWS's message without the encoded authorization message, on one line, at most 1,024 characters.
+/// AWS's message without the encoded authorization message, on one line, at most 1,024 characters. Other clauses follow it,
+/// so a period at its end is dropped.
 fn clean_message(message: &str) -> String {
     let text = message.split("Encoded authorization failure message").next().unwrap_or_default();
     let text = text.split_whitespace().collect::<Vec<_>>().join(" ");
     match text.char_indices().nth(1024) {
         Some((end, _)) => format!("{}...", &text[..end]),
-        None => text,
+        None => without_period(&text).to_owned(),
     }
+}
+
+/// A message of AWS without the period at its end, so that another clause can follow.
+pub(crate) fn without_period(message: &str) -> &str {
+    message.trim_end().trim_end_matches('.')
 }
 
 /// A pattern for error codes.

@@ -186,7 +186,8 @@ fn encoded_authorization_message_is_removed() {
     );
     assert_eq!(
         error.to_string(),
-        "EC2 CreateLaunchTemplate: UnauthorizedOperation: You are not authorized to perform this operation."
+        "EC2 CreateLaunchTemplate: UnauthorizedOperation: You are not authorized to perform this operation",
+        "another clause follows, such as `; correct what AWS rejects`"
     );
     assert_eq!(error.missing_permission().as_deref(), Some("ec2:CreateLaunchTemplate"));
 }

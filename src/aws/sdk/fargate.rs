@@ -7,7 +7,7 @@ use aws_sdk_eks::Client;
 use aws_sdk_eks::types as sdk;
 
 use super::convert::{missing, owned_text, to_aws_error};
-use crate::aws::error::none_if_not_found;
+use crate::aws::error::{none_if_not_found, without_period};
 use crate::aws::fargate::{FargateApi, FargateProfile, FargateSelector, NewFargateProfile, ProfileStatus};
 use crate::aws::{AwsError, AwsResult, Tag};
 
@@ -106,9 +106,10 @@ fn profile(found: &sdk::FargateProfile) -> FargateProfile {
         .collect();
     tags.sort();
     let issues = found.health().map(|health| health.issues()).unwrap_or_default();
+    let message = |i: &sdk::FargateProfileIssue| without_period(i.message().unwrap_or_default()).to_owned();
     let issue = |i: &sdk::FargateProfileIssue| match i.code() {
-        Some(code) => format!("{}: {}", code.as_str(), owned_text(i.message())),
-        None => owned_text(i.message()),
+        Some(code) => format!("{}: {}", code.as_str(), message(i)),
+        None => message(i),
     };
     FargateProfile {
         name: owned_text(found.fargate_profile_name()),

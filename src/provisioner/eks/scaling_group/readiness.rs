@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 use serde_json::json;
 
 use crate::api::{CurrentState, rfc3339};
+use crate::aws::error::without_period;
 use crate::aws::{Instance, InstanceState, MAX_ACTIVITIES, ScalingActivity, ScalingGroup};
 use crate::plan::{Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::provisioner::eks::input::PlanInput;
@@ -164,7 +165,7 @@ fn launch_failure(input: &PlanInput, group: &ScalingGroup, missing: i64) -> Opti
         false => launch_remedy(reason),
     };
     let message = failed.message.as_str();
-    let message = if remedy.is_empty() { message } else { message.trim_end_matches('.') };
+    let message = if remedy.is_empty() { message } else { without_period(message) };
     Some((reason, format!("{shortage}{types} failed to launch{zones}{since}: {message}{remedy}")))
 }
 
