@@ -9,8 +9,8 @@ use kube::discovery::ApiResource;
 use kube::{Api, Client};
 use serde_json::{Value, json};
 
-use crate::api::InstanceGroup;
 use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP, condition};
+use crate::api::{EffectiveValues, InstanceGroup};
 use crate::boundaries::active::{BoundariesSource, ConfigMapData, select_active};
 use crate::cli::args::{ConnectionArgs, GroupRef, NamespaceArgs};
 use crate::cli::group_error;
@@ -182,9 +182,21 @@ fn reported_values(stored: &Value) -> Vec<String> {
     let conditions = stored["status"]["conditions"].as_array().into_iter().flatten();
     let applied = conditions.filter(|found| found["type"] == "BoundariesApplied");
     let message = applied.filter_map(|found| found["message"].as_str()).filter(|message| !message.is_empty());
-    let effective = stored["status"]["effective"].as_object().into_iter().flatten();
-    let values: Vec<_> = effective.map(|(key, value)| format!("{key}: {value}")).collect();
-    let in_use = (!values.is_empty()).then(|| format!("in use, as the controller reported: {}", values.join(", ")));
+    let effective = serde_json::from_value::<EffectiveValues>(stored["status"]["effective"].clone());
+    let EffectiveValues { image, instance_types, subnets, zones, versions, .. } = effective.unwrap_or_default();
+    let versions: Vec<_> = versions.iter().map(|(version, count)| format!("{version} ({count})")).collect();
+    let values: Vec<_> = [
+        ("image", image.unwrap_or_default()),
+        ("instance types", instance_types.join(", ")),
+        ("subnets", subnets.join(", ")),
+        ("zones", zones.join(", ")),
+        ("versions, with the instances of each", versions.join(", ")),
+    ]
+    .into_iter()
+    .filter(|(_, value)| !value.is_empty())
+    .map(|(name, value)| format!("{name}: {value}"))
+    .collect();
+    let in_use = (!values.is_empty()).then(|| format!("in use, as the controller reported: {}", values.join("; ")));
     message.map(str::to_owned).chain(in_use).collect()
 }
 
@@ -237,13 +249,12 @@ mod tests {
     fn values_in_use_are_read_from_the_status() {
         let stored = json!({"status": {
             "conditions": [{"type": "BoundariesApplied", "message": "spec.eks.minSize 9 is replaced"}, {"type": "Ready"}],
-            "effective": {"image": "ami-1", "zones": ["a"]},
+            "effective": {"image": "ami-1", "zones": ["a", "b"], "versions": {"3": 2}, "instanceVersions": {"i-1": "3"}},
         }});
         let reported = reported_values(&stored);
-        assert!(
-            reported[0].contains("minSize 9") && reported[1].contains("ami-1") && reported.len() == 2,
-            "{reported:?}"
-        );
+        assert!(reported[0].contains("minSize 9") && reported.len() == 2, "{reported:?}");
+        let in_words = "image: ami-1; zones: a, b; versions, with the instances of each: 3 (2)";
+        assert!(reported[1].ends_with(in_words), "people read it, no program: {}", reported[1]);
         assert_eq!(reported_values(&json!({})), [""; 0]);
     }
 }
