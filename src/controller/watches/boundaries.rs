@@ -111,17 +111,22 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
         }
     }
     ctx.stores.boundaries_not_stored.store(is_refused, Ordering::Release);
+    let content_warnings = active.warnings.len();
     warn_about_flags(&mut active, data.as_ref(), ctx);
     active.warnings.extend(live.and_then(|map| unknown_lock(map.annotations())));
     let valid = matches!(active.source, BoundariesSource::Live | BoundariesSource::NotConfigured);
-    let (changed, is_new) = {
+    let (changed, news) = {
         let old = ctx.stores.boundaries.get();
         let changed = old.source != active.source || old.revision != active.revision || old.warnings != active.warnings;
-        (changed, is_newly_active(&old, &active, stored.as_ref() == data.as_ref()))
+        (changed, News::since(&old, &active, stored.as_ref() == data.as_ref(), content_warnings))
     };
     if changed {
         let (source, why) = (active.source.name(), active.source.why());
         tracing::info!(source, revision = %active.revision, why, "boundaries activated");
+        // They have no event, which the log would repeat.
+        for warning in active.warnings.iter().take(news.known_warnings) {
+            tracing::warn!(%warning, "a part of the boundaries has no effect or leaves a choice open");
+        }
     }
     let is_live = active.source == BoundariesSource::Live;
     if ctx.is_leader() {
@@ -132,7 +137,7 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
             store_last_known_good(data, &ctx.planner, &ctx.config_namespace, Timestamp::now()).await;
         }
         if changed {
-            publish_boundaries_events(live, &active, is_new, errors.as_ref(), ctx).await;
+            publish_boundaries_events(live, &active, &news, errors.as_ref(), ctx).await;
         }
     }
     let (revision, warnings) = (active.revision.clone(), active.warnings.len());
@@ -314,30 +319,44 @@ async fn read_last_known_good(ctx: &Context) -> Option<ConfigMapData> {
 async fn publish_boundaries_events(
     live: Option<&ConfigMap>,
     active: &ActiveBoundaries,
-    is_new: bool,
+    news: &News,
     errors: Option<&ConfigErrors>,
     ctx: &Context,
 ) {
     let target = config_map_target(&ctx.config_namespace, CONFIG_MAP, live);
-    for event in boundaries_events(active, is_new, errors) {
+    for event in boundaries_events(active, news, errors) {
         publish_event(&target, &event, ctx).await;
     }
 }
 
-/// Whether content became active that was not active before. A process that has just started knows nothing of before; the
-/// stored last known good content does (`is_stored`).
-fn is_newly_active(old: &ActiveBoundaries, active: &ActiveBoundaries, is_stored: bool) -> bool {
-    match old.source {
-        BoundariesSource::Unknown => !is_stored,
-        _ => old.source != active.source || old.revision != active.revision,
+/// What the admin has not been told yet.
+struct News {
+    /// The content was not active before.
+    is_newly_active: bool,
+    /// How many of the first warnings are known: a process that stored this content as the last known good one published
+    /// them.
+    known_warnings: usize,
+}
+
+impl News {
+    /// What is new since the old state. A process that has just started knows nothing of before; the stored last known good
+    /// content does (`is_stored`). It does not know the `content_warnings` from those about flags and annotations, which
+    /// follow them and are repeated.
+    fn since(old: &ActiveBoundaries, active: &ActiveBoundaries, is_stored: bool, content_warnings: usize) -> Self {
+        let has_started = old.source == BoundariesSource::Unknown;
+        let has_changed = old.source != active.source || old.revision != active.revision;
+        News {
+            is_newly_active: if has_started { !is_stored } else { has_changed },
+            known_warnings: if has_started && is_stored { content_warnings } else { 0 },
+        }
     }
 }
 
 /// The events about the state of the boundaries. Each error has an event of its own: a message has a maximum length.
-/// `is_new`: the content was not active before.
-fn boundaries_events(active: &ActiveBoundaries, is_new: bool, errors: Option<&ConfigErrors>) -> Vec<Event> {
+fn boundaries_events(active: &ActiveBoundaries, news: &News, errors: Option<&ConfigErrors>) -> Vec<Event> {
+    let new_warnings = active.warnings.iter().skip(news.known_warnings);
     let mut events: Vec<_> =
-        active.warnings.iter().map(|w| Event::warning(EventReason::BoundariesWarning, w.to_string())).collect();
+        new_warnings.map(|w| Event::warning(EventReason::BoundariesWarning, w.to_string())).collect();
     match (&active.source, errors) {
         (BoundariesSource::LastKnownGood(why) | BoundariesSource::Unavailable(why), errors) => {
             let effect = match &active.source {
@@ -358,7 +377,7 @@ fn boundaries_events(active: &ActiveBoundaries, is_new: bool, errors: Option<&Co
                 )
             }));
         }
-        (BoundariesSource::Live, _) if is_new => events
+        (BoundariesSource::Live, _) if news.is_newly_active => events
             .push(Event::normal(EventReason::BoundariesApplied, format!("revision {} is active", active.revision))),
         (
             BoundariesSource::Live
@@ -401,8 +420,8 @@ mod tests {
         let active = |live: &Option<ConfigMapData>| select_active(live.as_ref(), good.as_ref(), true);
         let announced = |old: &ActiveBoundaries, live: &Option<ConfigMapData>| {
             let (active, errors) = active(live);
-            let is_new = is_newly_active(old, &active, *live == good);
-            let events = boundaries_events(&active, is_new, errors.as_ref());
+            let news = News::since(old, &active, *live == good, active.warnings.len());
+            let events = boundaries_events(&active, &news, errors.as_ref());
             events.iter().any(|event| event.reason == EventReason::BoundariesApplied.to_string())
         };
         let started = ActiveBoundaries::default();
@@ -412,6 +431,28 @@ mod tests {
         let broken = active(&data("restricted: [")).0;
         assert!(announced(&broken, &good), "the last known good content is live again");
         assert!(!announced(&active(&good).0, &good));
+    }
+
+    /// The metric shows the warnings all the time. A warning about a flag or the lock says nothing of the stored content, so it
+    /// is repeated.
+    #[test]
+    fn restart_of_the_controller_does_not_repeat_warnings_about_the_content() {
+        let data = ConfigMapData::from([("boundaries".to_owned(), "restricted: [spec.eks.no.such.field]".to_owned())]);
+        let mut active = select_active(Some(&data), Some(&data), true).0;
+        let of_content = active.warnings.len();
+        assert!(of_content > 0);
+        active.warnings.extend(unknown_lock(&BTreeMap::from([(annotation::LOCK_UPGRADES.into(), "ture".into())])));
+        let warned = |old: &ActiveBoundaries, is_stored| {
+            boundaries_events(&active, &News::since(old, &active, is_stored, of_content), None)
+                .iter()
+                .filter(|event| event.has_reason(EventReason::BoundariesWarning))
+                .count()
+        };
+        let started = ActiveBoundaries::default();
+        assert_eq!(warned(&started, true), 1, "only the one about the lock");
+        assert_eq!(warned(&started, false), of_content + 1, "the content was edited while no controller ran");
+        let other = select_active(None, None, false).0;
+        assert_eq!(warned(&other, true), of_content + 1, "the content is live again");
     }
 
     #[tokio::test]
