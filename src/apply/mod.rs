@@ -26,7 +26,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::GroupId;
 use crate::aws::AwsErrorKind;
 use crate::index::process_state::ProcessState;
-use crate::plan::{Plan, PlannedStep, Step, StepFields};
+use crate::plan::{EksStep, Pin, Plan, PlannedStep, Step, StepFields, TEMPLATE_VERSION};
 pub(crate) use aws_auth::AwsAuthWriter;
 pub use error::StepError;
 pub use independent_failures::IndependentFailure;
@@ -96,8 +96,9 @@ pub(crate) async fn apply(
     };
     let mut applied = Applied::new(plan);
     let mut refused = IndependentFailures::default();
-    while let Some(planned) = applied.plan.steps.get(applied.steps_done) {
+    while let Some(planned) = applied.plan.steps.get_mut(applied.steps_done) {
         let index = applied.steps_done;
+        name_created_version(planned, &run);
         if refused.blocks(planned) {
             refused.add_dependent(applied.plan.steps.remove(index));
             continue;
@@ -188,6 +189,16 @@ impl Applied {
                 self.resource_version = Some(version);
             }
         }
+    }
+}
+
+/// Names the launch template version that this pass created in the reasons of the step that pins it: the plan could not know
+/// its number.
+fn name_created_version(planned: &mut PlannedStep, run: &ApplyRun<'_>) {
+    let Step::Eks(EksStep::UpdateGroup { pin: Some(Pin::Made { hash }), .. }) = &planned.step else { return };
+    let Some(created) = run.created_version(hash) else { return };
+    for reason in planned.reasons.iter_mut().filter(|reason| reason.field == TEMPLATE_VERSION) {
+        reason.to.clone_from(&created.version);
     }
 }
 

@@ -169,6 +169,11 @@ impl Applier<'_> {
 }
 
 impl ApplyRun<'_> {
+    /// The launch template version that this pass created from the inputs with this hash.
+    pub(crate) fn created_version(&self, hash: &str) -> Option<&TemplatePin> {
+        self.created_versions.iter().find(|(description, _)| description.contains(hash)).map(|(_, pin)| pin)
+    }
+
     /// Decides whether an `InvalidProfile` error of EKS about a role is retried or needs a person.
     ///
     /// The group's own role may be too new for EKS, so the error is retried for [`Applier::retry_delay`]. For any

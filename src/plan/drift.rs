@@ -2,6 +2,9 @@
 
 use serde::Serialize;
 
+/// The field of the launch template version that a scaling group is pinned to.
+pub(crate) const TEMPLATE_VERSION: &str = "template version";
+
 /// One difference between the observed and the desired state.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Drift {

@@ -19,6 +19,7 @@ pub(crate) mod write;
 pub(crate) use builder::blocked_plan;
 pub use builder::{PlanBuilder, waiting};
 pub use drift::Drift;
+pub(crate) use drift::TEMPLATE_VERSION;
 pub use event::{ConditionUpdate, Event, EventKind, EventObject, ObjectEvent};
 pub use event_reason::EventReason;
 pub use in_place::{InPlaceChange, InPlaceRecord, NodeAttributes, NodeTaint};

@@ -252,8 +252,17 @@ impl Ec2 for FakeAws {
     async fn create_template(&self, _: &NewTemplate) -> AwsResult<TemplateVersion> {
         unimplemented!()
     }
-    async fn create_version(&self, _: &str, _: &NewVersion) -> AwsResult<TemplateVersion> {
-        unimplemented!()
+    async fn create_version(&self, template: &str, new: &NewVersion) -> AwsResult<TemplateVersion> {
+        let mut data = self.data.lock().unwrap();
+        let numbers = data.versions.iter().filter(|version| version.template_id == template).map(|v| v.number);
+        let version = TemplateVersion {
+            template_id: template.to_owned(),
+            number: numbers.max().unwrap_or_default() + 1,
+            description: Some(new.description.clone()),
+            data: new.data.clone(),
+        };
+        data.versions.push(version.clone());
+        Ok(version)
     }
     async fn delete_versions(&self, _: &str, _: &[i64]) -> AwsResult<()> {
         unimplemented!()

@@ -12,19 +12,19 @@ use super::observed;
 use super::record::record;
 use super::role::create::{ProfileWait, ensure_role};
 use super::role::{previous_roles, region, unused};
-use super::rotation::MAX_LISTED_INSTANCES;
 use super::rotation::template_origin;
 use super::scaling_group::create::create_scaling_group;
 use super::scaling_group::{
     attributes, hooks, instance_tags, lost_instances, mixed_instances, readiness, scale_in, subnets, weights,
 };
 use super::{adopt, launch_configuration, ownership, rotation, warm_pool};
+use crate::api::status::MAX_LISTED_INSTANCES;
 use crate::api::{EffectiveValues, SpotRecommendation, StrategyType};
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::{InstanceState, ScalingGroup, ScalingGroupChange};
 use crate::ownership::ownership_conflict;
 use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
-use crate::plan::{EksStep, Pin};
+use crate::plan::{EksStep, Pin, TEMPLATE_VERSION};
 use crate::provisioner::rejected_fields::Part;
 use crate::provisioner::{join_times, recreated};
 
@@ -131,7 +131,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
     record_join_times(input, builder);
     let is_replaced_by_resource = input.resolved.desired.crd_strategy.is_some();
     builder.events.extend(lost_instances::events(&input.observed.lost_instances, is_replaced_by_resource));
-    builder.condition_updates.extend(input.resolved.broken.condition(input.status));
+    report_rejected_fields(input, builder);
     let broken = &input.resolved.broken;
     // Without the role of the spec, only the status names the role of the nodes. It gets no new entry by that.
     let keeps_entries = broken.contains(Part::Join) || broken.contains(Part::Role) && !input.resolved.own_role;
@@ -184,6 +184,17 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         hooks::report_pending(input, group, builder);
         region::report_foreign_role(input, builder);
     }
+}
+
+/// The fields that cannot be used, and what would prevent the next upgrade with the strategy `crd`. While nodes are outdated,
+/// the latter stalls the group.
+fn report_rejected_fields(input: &PlanInput, builder: &mut PlanBuilder) {
+    let mut rejected = input.resolved.broken.clone();
+    let members = rotation::outdated::members(input.resolved, input.observed, input.status);
+    if input.resolved.desired.crd_strategy.is_some() && rotation::crd_strategy::outdated_count(&members) == 0 {
+        rejected.extend(&[Part::Rotation], rotation::crd_strategy::submission_problem(input));
+    }
+    builder.condition_updates.extend(rejected.condition(input.status));
 }
 
 /// Looks once more for what the spec dropped right after it was set: AWS may not show it yet, and it would stay.
@@ -328,21 +339,24 @@ fn update_scaling_group(
     if change != ScalingGroupChange::default() || pin.is_some() {
         let reasons = match template.repin_reasons {
             Some(repin) => repin.into_iter().chain(reasons).collect(),
-            None => reasons.into_iter().chain(pin.as_ref().and_then(|pin| pin_drift(group, pin))).collect(),
+            None => reasons.into_iter().chain(pin.as_ref().and_then(|pin| pin_drift(input, group, pin))).collect(),
         };
         builder.push_with_reasons(EksStep::UpdateGroup { group: group.name.clone(), change, pin }, reasons);
     }
     builder.steps.extend(template.cleanup);
 }
 
-/// The difference when the group is not pinned to this version yet.
-fn pin_drift(group: &ScalingGroup, pin: &Pin) -> Option<Drift> {
+/// The difference when the group is not pinned to this version yet. The apply names a new one once it is created.
+fn pin_drift(input: &PlanInput, group: &ScalingGroup, pin: &Pin) -> Option<Drift> {
     let to = match pin {
         Pin::Version { number, .. } => number.to_string(),
         Pin::Made { .. } => "a new version".into(),
     };
     match &group.template {
-        Some(from) => (from.version != to).then(|| Drift::new("template version", &from.version, to)),
+        Some(from) if template_origin::was_recreated(input.observed, input.status, &from.id) => {
+            Some(template_origin::recreation_drift(input.observed, &from.id))
+        }
+        Some(from) => (from.version != to).then(|| Drift::new(TEMPLATE_VERSION, &from.version, to)),
         None => {
             let from = group.launch_configuration.clone().unwrap_or_default();
             Some(Drift::new("launch configuration", from, "a launch template"))

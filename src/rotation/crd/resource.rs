@@ -272,8 +272,10 @@ fn validate_scaling_group(object: &Map<String, Value>, scaling_group: &str) -> R
     if named == scaling_group {
         return Ok(());
     }
-    let rule =
-        format!("is not this group's own scaling group, {scaling_group} (spec.asgName of the rendered template)");
+    let rule = match named {
+        "" => format!("names no scaling group; spec.asgName of the rendered template must be {scaling_group}"),
+        _ => format!("is not this group's own scaling group, {scaling_group} (spec.asgName of the rendered template)"),
+    };
     Err(policy_violation(truncate(named), rule, "use {{ .InstanceGroup.Status.ActiveScalingGroupName }}"))
 }
 

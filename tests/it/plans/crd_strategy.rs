@@ -1,6 +1,7 @@
 //! Plans for the strategy `crd`: a resource is submitted and awaited; the controller counts outdated nodes itself.
 
 use instance_manager::api::Condition;
+use instance_manager::api::spec_error::SpecError;
 use instance_manager::apply::Applied;
 use instance_manager::plan::{Step, StrategyStep};
 use instance_manager::provisioner::eks::observed::StrategyState;
@@ -106,6 +107,35 @@ fn plans_match_golden_files() {
     ];
     for (name, scenario) in scenarios {
         assert_golden(name, &scenario.plan());
+    }
+}
+
+/// The group was created or changed a while ago, and its first rotation may be months away.
+#[test]
+fn what_prevents_the_next_upgrade_is_told_while_no_node_is_outdated() {
+    let missing = with_outdated_nodes();
+    let request = rendered(&missing);
+    let refused = SpecError::invalid("spec.strategy.crd.spec", "Job.batch", "is not an allowed kind", "use another")
+        .with_reason(Reason::PolicyViolation);
+    for (state, reason, part) in [
+        (StrategyState::Missing(request), "StrategyKindNotFound", "RollingUpgrade"),
+        (StrategyState::Forbidden("not allowed to get it".into()), "MissingPermission", "not allowed to get it"),
+        (StrategyState::Refused(refused), "PolicyViolation", "Job.batch"),
+    ] {
+        let ready =
+            with_all_nodes_updated(with_outdated_nodes()).with(|s| s.state.strategy_state = Some(state.clone()));
+        let plan = ready.plan();
+        assert_eq!(plan.outcome, Outcome::Converged, "its nodes are as they should be");
+        let found = plan.condition_updates.iter().find(|update| update.condition_type == "FieldsRejected");
+        let found = found.expect("a condition");
+        assert!(found.status && found.reason == reason && found.message.contains(part), "{found:?}");
+        let rotating = with_outdated_nodes().with(|s| s.state.strategy_state = Some(state));
+        let plan = rotating.plan();
+        assert!(matches!(plan.outcome, Outcome::Blocked { .. }), "{:?}", plan.outcome);
+        assert!(
+            plan.condition_updates.iter().all(|update| update.condition_type != "FieldsRejected"),
+            "once is enough"
+        );
     }
 }
 

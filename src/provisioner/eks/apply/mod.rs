@@ -97,10 +97,7 @@ async fn would_terminate_unplanned_nodes(
 fn resolve_pin(run: &ApplyRun<'_>, pin: &Pin) -> TemplatePin {
     match pin {
         Pin::Version { template, number } => TemplatePin { id: template.clone(), version: number.to_string() },
-        Pin::Made { hash } => {
-            let created = run.created_versions.iter().find(|(description, _)| description.contains(hash.as_str()));
-            created.map(|(_, pin)| pin.clone()).expect("a plan creates a version before it pins it")
-        }
+        Pin::Made { hash } => run.created_version(hash).cloned().expect("a plan creates a version before it pins it"),
     }
 }
 
@@ -152,26 +149,26 @@ mod tests {
     use std::sync::Arc;
 
     use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
-    use crate::apply::{Applier, AwsAuthWriter, apply};
+    use crate::apply::{Applied, Applier, AwsAuthWriter, apply};
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::inventory::{CacheConfig, Inventory};
     use crate::aws::samples::{instance, scaling_group};
-    use crate::aws::{NewScalingGroup, ScalingGroup, ScalingGroupChange, TemplatePin};
+    use crate::aws::{NewScalingGroup, NewVersion, ScalingGroup, ScalingGroupChange, TemplateData, TemplatePin};
     use crate::index::process_state::ProcessState;
     use crate::k8s::{KubeClient, fake};
-    use crate::plan::{EksStep, Pin, Plan, PlannedStep, Reason, blocked_plan};
+    use crate::plan::{Drift, EksStep, Pin, Plan, PlannedStep, Reason, TEMPLATE_VERSION, blocked_plan};
 
-    /// Applies one step to a fake AWS.
-    async fn apply_step(inventory: &Inventory, step: EksStep) {
+    /// Applies all steps to the group `web`, which nothing locks.
+    async fn apply_to(inventory: &Inventory, steps: Vec<PlannedStep>) -> Applied {
         let unlocked = serde_json::json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "web"}});
         let kube = KubeClient::new(fake::client(move |_| (200, unlocked.clone())), "test");
         let (process_state, aws_auth) = (ProcessState::default(), AwsAuthWriter::default());
         let applier = Applier::for_tests(inventory, &kube, &process_state, &aws_auth);
         let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
-        let steps = vec![PlannedStep::new(step, Vec::new())];
         let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
         let applied = apply(&applier, &id, "1", &[], plan).await;
         assert!(applied.error.is_none(), "{:?}", applied.error);
+        applied
     }
 
     /// A tenant whose new group never joins would read that its nodes may have served before.
@@ -192,7 +189,8 @@ mod tests {
                     tags: vec![],
                     hooks: vec![],
                 };
-                apply_step(&inventory, EksStep::CreateGroup { group, pin: Pin::Version { template, number } }).await;
+                let step = EksStep::CreateGroup { group, pin: Pin::Version { template, number } };
+                apply_to(&inventory, vec![PlannedStep::new(step, Vec::new())]).await;
             }
             let instances = vec![instance("i-1")];
             let launched = ScalingGroup { instances, ..scaling_group("web") };
@@ -200,6 +198,26 @@ mod tests {
             let found = inventory.group("web", std::time::Duration::ZERO).await.expect("an answer").expect("a group");
             assert_eq!(found.instances[0].was_in_service, !is_created, "created by this process: {is_created}");
         }
+    }
+
+    /// AWS numbers a version when it creates it. A person who reads `1 -> a new version` has to look for the number.
+    #[tokio::test]
+    async fn reason_of_a_new_pin_names_the_version_that_was_created() {
+        let aws = Arc::new(FakeAws::default());
+        let inventory = Inventory::with_config(aws.aws(), CacheConfig::default());
+        let content =
+            |hash: &str| NewVersion { token: String::new(), description: hash.into(), data: TemplateData::default() };
+        aws.update(|state| _ = state.groups.insert("web".into(), scaling_group("web")));
+        let put = |hash: &str| {
+            let step = EksStep::PutTemplateVersion { template: "lt-1".into(), version: content(hash) };
+            PlannedStep::new(step, Vec::new())
+        };
+        apply_to(&inventory, vec![put("first")]).await;
+        let pin = Some(Pin::Made { hash: "second".into() });
+        let update = EksStep::UpdateGroup { group: "web".into(), change: ScalingGroupChange::default(), pin };
+        let reasons = vec![Drift::new("minSize", 1, 2), Drift::new(TEMPLATE_VERSION, 1, "a new version")];
+        let applied = apply_to(&inventory, vec![put("second"), PlannedStep::new(update, reasons)]).await;
+        assert_eq!(applied.plan.steps[1].why(), "minSize: 1 -> 2; template version: 1 -> 2");
     }
 
     /// The plan may rest on an answer that is minutes old. AWS lowers the desired capacity with the maximum, and
@@ -213,7 +231,8 @@ mod tests {
             aws.update(|state| _ = state.groups.insert("web".into(), group));
             let inventory = Inventory::with_config(aws.aws(), CacheConfig::default());
             let change = ScalingGroupChange { max: Some(5), ..ScalingGroupChange::default() };
-            apply_step(&inventory, EksStep::UpdateGroup { group: "web".into(), change, pin: None }).await;
+            let step = EksStep::UpdateGroup { group: "web".into(), change, pin: None };
+            apply_to(&inventory, vec![PlannedStep::new(step, Vec::new())]).await;
             assert_eq!(aws.data.lock().unwrap().groups["web"].max, expected, "{nodes} nodes");
         }
     }

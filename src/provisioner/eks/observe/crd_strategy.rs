@@ -4,9 +4,11 @@ use jiff::Timestamp;
 use serde_json::Value;
 
 use crate::api::InstanceGroupStatus;
-use crate::api::names::annotation;
+use crate::api::names::{annotation, condition};
+use crate::aws::ScalingGroup;
 use crate::k8s::KubeError;
-use crate::provisioner::eks::observed::{ObservedState, StrategyState};
+use crate::provisioner::eks::launch_configuration;
+use crate::provisioner::eks::observed::{ObservedState, StrategyState, version_number};
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::rotation::crd_strategy::{build_request, needs_observation, outdated_count};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
@@ -33,14 +35,52 @@ pub(crate) async fn observe(
     let Some(crd) = &resolved.desired.crd_strategy else {
         return map_forbidden(superseded(o, &group.name, status).await);
     };
-    if !needs_observation(status, outdated_count(members)) {
+    let is_needed = needs_observation(status, outdated_count(members));
+    if !is_needed && !can_check_early(state, status, group) {
         return Ok(None);
     }
     let request = match build_request(crd, resolved, state, status, group) {
         Ok(request) => request,
         Err(problem) => return Ok(Some(StrategyState::Refused(problem))),
     };
-    map_forbidden(resources(o, crd, request, &group.name, status).await.map(Some))
+    if is_needed {
+        return map_forbidden(resources(o, crd, request, &group.name, status).await.map(Some));
+    }
+    if was_checked(resolved, status) {
+        return Ok(None);
+    }
+    map_forbidden(submission_problem(o, crd, request).await)
+}
+
+/// Whether what a submission would be can be told although nothing is outdated: a template may read any field of the status.
+fn can_check_early(state: &ObservedState, status: &InstanceGroupStatus, group: &ScalingGroup) -> bool {
+    let version = group.template.as_ref().and_then(|pin| version_number(pin, state.template.as_ref()));
+    status.nodes.is_some() && (version.is_some() || launch_configuration::current_name(group).is_some())
+}
+
+/// Whether an earlier pass asked the API server about the kind of the resource, and nothing has changed since. A group with
+/// a problem asks again, so that the end of the problem is noticed.
+fn was_checked(resolved: &ResolvedGroup, status: &InstanceGroupStatus) -> bool {
+    let is_true = |kind: &str| status.conditions.iter().any(|c| c.r#type == kind && c.is_true());
+    status.observed_generation == Some(resolved.desired.id.generation)
+        && is_true(condition::READY)
+        && !is_true(condition::FIELDS_REJECTED)
+}
+
+/// What would prevent a submission: the API server does not serve the kind, or does not let the controller read it.
+async fn submission_problem(
+    o: &Observer<'_>,
+    crd: &CrdUpgrade,
+    request: RenderedResource,
+) -> Result<Option<StrategyState>, KubeError> {
+    let Some(served) = o.kube.discover_kind(&request.group, &request.version, &request.kind).await? else {
+        return Ok(Some(StrategyState::Missing(request)));
+    };
+    let kind = match resolve_kind(&request, &served, &crd.crd_name) {
+        Ok(kind) => kind,
+        Err(problem) => return Ok(Some(StrategyState::Refused(problem))),
+    };
+    o.kube.strategy_resource(&kind, &request.namespace, &request.name).await.map(|_| None)
 }
 
 fn map_forbidden(result: Result<Option<StrategyState>, KubeError>) -> ObserveResult<Option<StrategyState>> {
@@ -150,4 +190,77 @@ fn phase<'w>(object: &Value, kind: &ResourceKind, matchers: impl Iterator<Item =
     matchers
         .map(|matcher| matcher.phase(object, kind))
         .fold(nothing, |found, next| if found.is_finished() { found } else { next })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::{InstanceGroup, InstanceGroupSpec, decode_spec, group_id};
+    use crate::aws::TemplatePin;
+    use crate::aws::inventory::fake_aws::FakeAws;
+    use crate::aws::samples::scaling_group;
+    use crate::k8s::fake;
+    use crate::provisioner::eks::desired;
+    use crate::provisioner::eks::observe::tests::resolved;
+    use crate::provisioner::observe::fake::FakeCluster;
+
+    fn with_strategy(kind: &str) -> ResolvedGroup {
+        let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+        group.metadata.namespace = Some("team".into());
+        let template = format!(
+            "{{apiVersion: upgrademgr.keikoproj.io/v1, kind: {kind}, metadata: {{name: a, namespace: team}}, spec: {{asgName: web}}}}"
+        );
+        let crd = json!({"crdName": "rollingupgrades", "spec": template, "statusJSONPath": ".status.phase",
+            "statusSuccessString": "ok", "statusFailureString": "bad"});
+        let spec = json!({"strategy": {"type": "crd", "crd": crd}});
+        let spec = decode_spec(&spec).expect("a spec");
+        let (desired, _) = desired::parse_with_errors(&group_id(&group), &Default::default(), &spec);
+        let mut resolved = resolved();
+        resolved.desired.crd_strategy = desired.crd_strategy;
+        resolved
+    }
+
+    /// A person learns of a missing permission when the group is created or changed, and not in the middle of the first
+    /// rotation. A group that is Ready costs the API server nothing.
+    #[tokio::test]
+    async fn what_prevents_a_submission_is_found_before_nodes_are_outdated() {
+        let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
+        let ready = json!({"observedGeneration": 0, "nodes": {}, "conditions": [{"type": "Ready", "status": "True"}]});
+        let changed =
+            json!({"observedGeneration": -1, "nodes": {}, "conditions": [{"type": "Ready", "status": "True"}]});
+        let told = json!({"observedGeneration": 0, "nodes": {}, "conditions": [{"type": "Ready", "status": "True"},
+            {"type": "FieldsRejected", "status": "True"}]});
+        let found = async |kind: &str, status: &Value| {
+            let status = serde_json::from_value(status.clone()).expect("a status");
+            let client = fake::client(|call| match call.path.as_str() {
+                "/apis/upgrademgr.keikoproj.io/v1" => {
+                    let one = json!({"name": "rollingupgrades", "singularName": "", "namespaced": true, "kind": "RollingUpgrade", "verbs": []});
+                    (
+                        200,
+                        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "upgrademgr.keikoproj.io/v1", "resources": [one]}),
+                    )
+                }
+                _ => fake::failure(403, "Forbidden", "no"),
+            });
+            let cluster = FakeCluster::new(&Arc::new(FakeAws::default())).with_client(client);
+            let (observer, resolved) = (cluster.observer(), with_strategy(kind));
+            let mut state =
+                crate::provisioner::eks::observe::observe(&observer, &resolved, &status).await.expect("a state");
+            state.scaling_group = Some(ScalingGroup { template: Some(pin.clone()), ..scaling_group("web") });
+            observe(&observer, &resolved, &status, &state, &[]).await.expect("an answer")
+        };
+        assert!(matches!(found("RollingUpgrade", &changed).await, Some(StrategyState::Forbidden(_))));
+        assert!(
+            matches!(found("RollingUpgrade", &told).await, Some(StrategyState::Forbidden(_))),
+            "until it has ended"
+        );
+        assert!(found("RollingUpgrade", &ready).await.is_none());
+        assert!(matches!(found("Job", &ready).await, Some(StrategyState::Refused(_))), "the policy needs no read");
+        let first_pass = json!({"observedGeneration": -1});
+        assert!(found("Job", &first_pass).await.is_none(), "a template may read what the status has yet to say");
+    }
 }

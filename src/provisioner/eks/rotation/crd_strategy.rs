@@ -93,6 +93,21 @@ pub fn needs_observation(status: &InstanceGroupStatus, outdated: usize) -> bool 
     outdated > 0 || is_adopted || decide::is_unfinished(status)
 }
 
+/// What would prevent the next upgrade of a group without outdated nodes. It is reported at once: otherwise a person learns
+/// of it in the middle of the first rotation.
+pub(crate) fn submission_problem(input: &PlanInput) -> Option<SpecError> {
+    match input.observed.strategy_state.as_ref()? {
+        StrategyState::Refused(problem) => Some(problem.clone()),
+        StrategyState::Forbidden(message) => {
+            Some(SpecError::from_message(message).with_reason(Reason::MissingPermission))
+        }
+        StrategyState::Missing(request) => {
+            Some(SpecError::from_message(kind_not_found(request)).with_reason(Reason::StrategyKindNotFound))
+        }
+        StrategyState::Left(_) | StrategyState::Seen { .. } => None,
+    }
+}
+
 /// Submits, waits for, abandons or replaces a resource.
 pub(crate) fn plan_strategy(
     input: &PlanInput,

@@ -9,7 +9,8 @@ use crate::provisioner::eks::observed::{ObservedState, version_number};
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::rotation::in_place::InPlaceComparison;
 use crate::provisioner::eks::rotation::template_origin::{
-    TemplateOrigin, is_of_other_template, launch_version, newest_adopted_version, pinned_version,
+    TemplateOrigin, is_of_other_template, launch_version, newest_adopted_version, pinned_version, recreation_drift,
+    was_recreated,
 };
 use crate::provisioner::eks::scaling_group::subnets;
 use crate::provisioner::rejected_fields::Part;
@@ -150,6 +151,9 @@ fn launch_drift(
         None if other.and_then(recorded) == Some(desired) => Vec::new(),
         None => {
             let pin = instance.template.as_ref().map(|p| p.id.as_str());
+            if let Some(id) = pin.filter(|id| was_recreated(state, status, id)) {
+                return vec![recreation_drift(state, id)];
+            }
             let from = pin.or(instance.launch_configuration.as_deref()).unwrap_or_default();
             let mut reasons = vec![Drift::new("template", from, own_template(state))];
             let launch_configuration =

@@ -5,6 +5,7 @@
 
 use crate::api::{InstanceGroupStatus, TemplateStatus};
 use crate::aws::{Instance, TemplatePin};
+use crate::plan::Drift;
 use crate::provisioner::eks::observed::{ObservedState, version_number};
 
 /// Who created a launch template version or launch configuration, and the content that it stands for.
@@ -102,6 +103,24 @@ pub(crate) fn newest_adopted_version(
     }
     let recorded = status.template.as_ref().filter(|t| t.adopted_hash.as_deref() == Some(desired_hash))?;
     recorded.adopted_version.as_ref()?.parse().ok()
+}
+
+/// Whether the template with this ID was the group's own, and is gone: somebody deleted it, and the controller made another
+/// one or is about to.
+pub(crate) fn was_recreated(state: &ObservedState, status: &InstanceGroupStatus, id: &str) -> bool {
+    let recorded = status.template.as_ref();
+    let deleted = recorded.and_then(|recorded| recorded.deleted.as_ref()).map(|deleted| deleted.id.as_str());
+    let was_own = recorded.and_then(|recorded| recorded.id.as_deref()) == Some(id) || deleted == Some(id);
+    was_own && state.template.as_ref().is_none_or(|template| template.id != id)
+}
+
+/// The difference between a template that is gone and the one that the controller made in its place.
+pub(crate) fn recreation_drift(state: &ObservedState, id: &str) -> Drift {
+    let to = match &state.template {
+        Some(own) => format!("{} (made again, because {id} was gone)", own.id),
+        None => "made again, because it was gone".to_owned(),
+    };
+    Drift::new("launch template", id, to)
 }
 
 /// The number of the version that the group is pinned to.
