@@ -119,6 +119,21 @@ fn nodes_of_a_deleted_template_stay_while_they_run_the_desired_content() {
         s.state.versions = [(1, ObservedVersion::new(content.0, content.1))].into();
     });
     assert!(is_planned(&new_image, "CordonNode"));
+    let steps = new_image.plan().steps;
+    let cordon = steps.iter().find(|planned| planned.step.name() == "CordonNode").expect("a step");
+    assert_eq!(
+        cordon.reasons[0].to_string(),
+        "launch template: lt-1 -> lt-2 (made again, because lt-1 was gone)",
+        "nobody knows the ids by heart"
+    );
+    // The next version of the new template takes the number 2. Only its own versions are read.
+    let next = later(NEW_IMAGE).with(|s| {
+        let content = (Some(s.resolved.fingerprint.clone()), Some(s.resolved.template_data.clone()));
+        s.state.versions = [(2, ObservedVersion::new(content.0, content.1))].into();
+        s.state.scaling_group.as_mut().expect("a group").template.as_mut().expect("a pin").version = "2".into();
+    });
+    let recorded = next.plan().status_update.fields["template"].clone();
+    assert_eq!(recorded["deleted"]["id"], "lt-1", "its nodes are still there: {recorded}");
     let unknown = deleted("{}").with(|s| s.status.template.as_mut().expect("a record").version = Some("7".into()));
     assert!(is_planned(&unknown, "CordonNode"));
 }

@@ -94,9 +94,12 @@ fn instances<'a>(input: &'a PlanInput) -> impl Iterator<Item = &'a Instance> {
 /// Whether the recorded version of the group's template is gone, although instances run it: those in use are read.
 fn is_version_deleted(input: &PlanInput, recorded: Option<&str>) -> bool {
     let number: Option<i64> = recorded.and_then(|version| version.parse().ok());
+    let template = input.status.template.as_ref().and_then(|recorded| recorded.id.as_deref());
+    // The versions of a template that is gone have the same numbers.
+    let is_own = |pin: &&TemplatePin| pin.id.is_empty() || template == Some(pin.id.as_str());
     let is_used = |number: &i64| {
-        let versions = instances(input).filter_map(|i| i.template.as_ref()?.version_number());
-        versions.into_iter().any(|version| version == *number)
+        let pins = instances(input).filter_map(|instance| instance.template.as_ref()).filter(is_own);
+        pins.filter_map(TemplatePin::version_number).any(|version| version == *number)
     };
     number.is_some_and(|number| is_used(&number) && !input.observed.versions.contains_key(&number))
 }
