@@ -6,7 +6,9 @@ use super::observed::{ObservedNodegroup, partition};
 use super::{update, usage};
 use crate::api::InstanceGroupStatus;
 use crate::plan::{Drift, Plan, Reason};
-use crate::provisioner::{ExtraNodes, NodeReplacement, PlanContext, PlanSnapshot, Projection, Release};
+use crate::provisioner::{
+    ExtraNodes, NodeReplacement, PlanContext, PlanSnapshot, Projection, Release, ReplacementLimits,
+};
 
 /// UpdateNodegroupVersion in the EKS API reference: a node group cannot be rolled back.
 const IRREVERSIBLE: &str = "EKS does not take a node group back to an earlier version or releaseVersion";
@@ -46,7 +48,11 @@ impl PlanSnapshot for Snapshot {
             max_unavailable: max_unavailable_nodes,
             replacements,
             in_place: Vec::new(),
-            limits: None,
+            // EKS drains the nodes of its own updates, and the controller those of a node group that it replaces.
+            limits: matches!(extra_nodes, ExtraNodes::SecondGroup).then_some(ReplacementLimits {
+                drain: self.resolved.desired.rolling_update.drain_timeout,
+                join: self.resolved.desired.rolling_update.join_timeout,
+            }),
             scale_in: self.surplus(context),
             evictions,
             extra_nodes,

@@ -243,6 +243,8 @@ fn plan_says_what_runs_in_addition_and_what_is_irreversible() {
         let projection = projection(&scenario);
         (projection.replacements.len(), projection.extra_nodes, projection.irreversible.is_some())
     };
+    let has_limits = |spec: &str| projection(&Scenario::converged("", spec)).limits.is_some();
+    assert!(has_limits(C5) && !has_limits(RELEASED), "drainForce helps only where the controller drains the nodes");
     assert_eq!(simulated(RELEASED), (2, ExtraNodes::None, true), "EKS replaces the nodes");
     assert_eq!(simulated(C5), (2, ExtraNodes::SecondGroup, false));
     assert_eq!(simulated(""), (0, ExtraNodes::None, false));
@@ -1243,6 +1245,8 @@ fn obsolete_failed_update_is_cleared() {
 fn only_nodes_with_the_new_version_are_counted_as_updated() {
     let counts = |scenario: &Scenario| {
         let nodes = scenario.plan().status_update.fields["nodes"].clone();
+        let listed = nodes["outdatedInstances"].as_array().map_or(0, Vec::len);
+        assert_eq!(Some(listed as i64), nodes["outdated"].as_i64(), "`status` marks these nodes: {nodes}");
         (nodes["updated"].as_i64(), nodes["outdated"].as_i64())
     };
     let templates = |pinned: &'static str, first: &'static str| {
