@@ -199,7 +199,13 @@ pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) ->
     let reason = new.reason.clone().unwrap_or_default();
     let warning = |reason: &str| Event::for_condition(EventKind::Warning, reason, message());
     match (new.r#type.as_str(), new.is_true()) {
-        (condition::STALLED, true) if !was_true || !same_reason => {
+        // After an edit of the spec, another problem of the same kind is news.
+        (condition::STALLED, true)
+            if !was_true
+                || !same_reason
+                || previous
+                    .is_some_and(|p| p.observed_generation != new.observed_generation && p.message != new.message) =>
+        {
             let failed = [Reason::ReplacementsNotReady, Reason::StrategyFailed];
             let is_failed_rotation = failed.iter().any(|r| r.to_string() == reason);
             Some(match is_failed_rotation {

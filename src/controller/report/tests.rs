@@ -144,3 +144,17 @@ fn rejected_fields_have_one_event() {
         );
     }
 }
+
+/// A tenant who corrects one mistake and makes another sees the old event in `kubectl describe`, and looks for that one.
+#[test]
+fn next_problem_of_the_same_kind_has_an_event_after_an_edit() {
+    let stalled = |generation: i64, message: &str| {
+        let problem = Condition::new(condition::STALLED, true, "RefusedByAws", message.to_owned());
+        Condition { observed_generation: Some(generation), ..problem }
+    };
+    let event = |old: &Condition, new: &Condition| transition_event(Some(old), new).map(|event| event.message);
+    let first = stalled(1, "version 1.33 is too new");
+    assert_eq!(event(&first, &stalled(2, "no such release")).as_deref(), Some("no such release"));
+    assert_eq!(event(&first, &stalled(2, "version 1.33 is too new")), None);
+    assert_eq!(event(&first, &stalled(1, "retried at 12:00")), None, "only a person's edit is news");
+}
