@@ -38,6 +38,21 @@ fn operations_page_covers_every_reason() {
     assert_eq!(missing, Vec::<String>::new(), "reasons without a row in docs/operations.md");
 }
 
+/// A person on call begins with what `kubectl get` and `kubectl describe` show.
+#[test]
+fn index_of_symptoms_covers_every_state_and_condition() {
+    let page = read("docs/operations.md");
+    let index = page.split("\n## ").find(|chapter| chapter.starts_with("Symptoms")).expect("a chapter");
+    let states = ["Ready", "InitCreate", "InitUpgrade", "ReconcileModifying", "Locked", "Error", "Deleting"];
+    let source = read("src/api/names.rs");
+    let types = source.split_once("mod condition {").expect("the module exists").1;
+    let types = types.split_once("/// Reason of").expect("reasons follow the types").0;
+    let types: Vec<_> = types.split('"').skip(1).step_by(2).collect();
+    assert!(types.len() > 10, "{types:?}");
+    let missing: Vec<_> = states.iter().chain(&types).filter(|name| !index.contains(&format!("`{name}`"))).collect();
+    assert!(missing.is_empty(), "not in the index of symptoms: {missing:?}");
+}
+
 /// A person on call looks up the reason of an event that `kubectl describe` shows.
 #[test]
 fn operations_page_covers_every_event() {
