@@ -245,9 +245,13 @@ fn passes(wave: &WaveStatus, policy: Option<&RolloutPolicy>) -> Option<String> {
     Some(rfc3339(settled.checked_add(soak).ok()?))
 }
 
-/// How many groups of a wave wait, by reason.
+/// How many groups of a wave wait, by reason. Those that took the revision and are neither done nor failed are what an open
+/// wave waits for.
 fn waiting(wave: &WaveStatus) -> String {
-    wave.waiting.iter().map(|(reason, groups)| format!("{groups} {reason}")).collect::<Vec<_>>().join(", ")
+    let changing = wave.groups - wave.done - wave.failed - wave.waiting.values().sum::<i64>();
+    let changing = (changing > 0 && wave.opened.is_some()).then(|| format!("{changing} changing"));
+    let others = wave.waiting.iter().map(|(reason, groups)| format!("{groups} {reason}"));
+    changing.into_iter().chain(others).collect::<Vec<_>>().join(", ")
 }
 
 fn row(
@@ -324,6 +328,18 @@ mod tests {
         ] {
             assert!(text.contains(words), "{words} is missing in\n{text}");
         }
+    }
+
+    /// An open wave whose groups are neither done nor failed nor behind would seem to wait for nothing.
+    #[test]
+    fn status_counts_the_groups_that_an_open_wave_waits_for() {
+        let mut revision = revision();
+        let wave = &mut revision.status.as_mut().expect("a status").waves[0];
+        (wave.state, wave.groups, wave.done) = (Some(WaveState::Open), 4, 1);
+        wave.waiting = [("Locked".to_owned(), 1)].into();
+        let text = describe(&revision, None, Timestamp::now());
+        let line = text.lines().find(|line| line.trim_start().starts_with("canary")).unwrap_or_default();
+        assert!(line.ends_with("2 changing, 1 Locked"), "{text}");
     }
 
     /// Who orders something and looks at once must not believe that it had no effect.
