@@ -30,6 +30,18 @@ pub(crate) struct InvalidObject {
     pub used_nodes: u64,
 }
 
+impl GroupObject {
+    /// Whether the group may have been made with boundaries. A status that cannot be decoded may say so.
+    pub(crate) fn may_have_had_boundaries(&self) -> bool {
+        let status = match &self.0 {
+            Ok(group) => group.status.as_ref(),
+            Err(InvalidObject { status: Some(status), .. }) => Some(status),
+            Err(InvalidObject { status: None, .. }) => return true,
+        };
+        status.and_then(|status| status.config_md5.as_ref()).is_some_and(|hash| !hash.is_empty())
+    }
+}
+
 impl<'de> Deserialize<'de> for GroupObject {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let object = Value::deserialize(deserializer)?;
@@ -75,5 +87,30 @@ impl Resource for GroupObject {
 
     fn meta_mut(&mut self) -> &mut ObjectMeta {
         self.0.as_mut().map_or_else(|invalid| &mut invalid.metadata, Resource::meta_mut)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    /// The ConfigMap and the last known good content are gone. A tenant's broken object must not make the controller believe
+    /// that the cluster never had boundaries, and plan every group without them.
+    #[test]
+    fn group_that_cannot_be_decoded_may_have_had_boundaries() {
+        let had = |spec: Value, status: Value| {
+            let object = json!({
+                "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
+                "metadata": {"name": "web", "namespace": "team"}, "spec": spec, "status": status,
+            });
+            serde_json::from_value::<GroupObject>(object).expect("an object").may_have_had_boundaries()
+        };
+        for spec in [json!({}), json!(7)] {
+            assert!(had(spec.clone(), json!({"configMD5": "one"})), "{spec}");
+            assert!(!had(spec.clone(), json!({"configMD5": ""})) && !had(spec, json!(null)));
+        }
+        assert!(had(json!({}), json!(7)), "what cannot be read is not known");
     }
 }

@@ -137,7 +137,7 @@ impl ClusterSnapshot {
     ) {
         let live_annotations = live.as_ref().map(|map| map.annotations().clone()).unwrap_or_default();
         let live_data = live.map(|map| map.data.unwrap_or_default());
-        let were_configured = self.stores.groups.state().iter().any(|stored| had_boundaries(stored));
+        let were_configured = self.stores.groups.state().iter().any(|group| group.may_have_had_boundaries());
         let cluster = self.planner.settings.cluster_name.clone();
         let activate = |stores: &Stores, data: Option<&ConfigMapData>, locked: bool| {
             let (active, _) = select_active(data, stored, were_configured);
@@ -280,11 +280,6 @@ pub(crate) struct PlannedGroup {
     pub rollout: Option<GroupRollout>,
     /// What its spec asks for.
     pub demand: Arc<NodeDemand>,
-}
-
-fn had_boundaries(stored: &GroupObject) -> bool {
-    let status = stored.0.as_ref().ok().and_then(|group| group.status.as_ref());
-    status.and_then(|s| s.config_md5.as_ref()).is_some_and(|md5| !md5.is_empty())
 }
 
 /// The objects of a cluster that plans depend on.

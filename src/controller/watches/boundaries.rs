@@ -11,9 +11,9 @@ use kube::runtime::watcher::watch_object;
 use kube::{Api, Client, ResourceExt};
 
 use super::next_object;
+use crate::api::BoundariesRevision;
 use crate::api::annotations::is_unknown_switch;
 use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP, annotation};
-use crate::api::{BoundariesRevision, GroupObject};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active, without_live};
 use crate::boundaries::{ConfigErrors, ConfigWarning};
 use crate::controller::context::{Context, config_map_target, publish_event};
@@ -80,14 +80,7 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     *ctx.stores.config_map_locked.write().expect("lock is not poisoned") = locked;
     let data = live.map(|m| m.data.clone().unwrap_or_default());
     let stored = read_last_known_good(ctx).await;
-    let has_merged_spec = |s: &Arc<GroupObject>| {
-        s.0.as_ref()
-            .ok()
-            .and_then(|g| g.status.as_ref())
-            .and_then(|s| s.config_md5.as_ref())
-            .is_some_and(|m| !m.is_empty())
-    };
-    let were_configured = ctx.stores.groups.state().iter().any(has_merged_spec);
+    let were_configured = ctx.stores.groups.state().iter().any(|group| group.may_have_had_boundaries());
     let (mut active, errors) = select_active(data.as_ref(), stored.as_ref(), were_configured);
     // Without the key `rollout`, a rollout may still be under way.
     let revisions = if reads { read_revisions(ctx).await } else { None };
