@@ -28,14 +28,23 @@ fn has_no_record(status: &InstanceGroupStatus) -> bool {
     is_empty(&status.boundaries_revision) && is_empty(&status.config_md5) && !has_resources(status)
 }
 
-/// What a forecast depends on. One that was made before all nodes ran what the group has was about other nodes.
-pub(super) fn forecast_inputs(group: &InstanceGroup, own: Option<&StoredRevision>, target: &StoredRevision) -> String {
+/// What a forecast depends on. One that was made before all nodes ran what the group has was about other nodes. A tenant
+/// may exclude its Namespace from boundaries, or include it again, at any time.
+pub(super) fn forecast_inputs(
+    group: &InstanceGroup,
+    own: Option<&StoredRevision>,
+    target: &StoredRevision,
+    namespace_annotations: &BTreeMap<String, String>,
+) -> String {
+    let namespace = group.namespace().unwrap_or_default();
+    let excludes = |content: &StoredRevision| content.active.excludes(&namespace, namespace_annotations);
+    let excluded = (own.map(excludes), excludes(target));
     let uid = group.metadata.uid.as_deref().unwrap_or_default();
     let own = own.map(|own| own.hash.as_str()).unwrap_or_default();
     let record = group.status.as_ref().and_then(|status| status.rollout.as_ref());
     let settled = record.and_then(|record| record.settled.as_deref()).unwrap_or_default();
     let generation = group.metadata.generation.unwrap_or_default();
-    format!("{uid} {generation} {own} {settled} {} {:?}", target.hash, group.annotations())
+    format!("{uid} {generation} {own} {settled} {} {excluded:?} {:?}", target.hash, group.annotations())
 }
 
 /// A group with the decision about it.
@@ -74,7 +83,7 @@ impl Stores {
         let unwritten = InstanceGroupStatus::default();
         let status = group.status.as_ref().unwrap_or(&unwritten);
         let recorded = status.boundaries_revision.as_deref().and_then(|hash| view.stored.get(hash));
-        let inputs = forecast_inputs(group, recorded, &view.target);
+        let inputs = forecast_inputs(group, recorded, &view.target, annotations);
         let forecast = self.rollout.forecast(&key, &inputs, view.orders.retries);
         let lock = self.own_lock(group, Some(annotations));
         let uid = group.metadata.uid.as_deref().unwrap_or_default();

@@ -13,6 +13,7 @@ use serde_json::{Value, json};
 
 use super::decide::forecast_inputs;
 use super::{count_running, count_unavailable, decide_and_count, images, switch_revision};
+use crate::api::names::annotation;
 use crate::api::{BoundariesRevision, BoundariesRevisionSpec, InstanceGroup, RolloutPhase, WaveState, WaveStatus};
 use crate::aws::AwsError;
 use crate::aws::inventory::fake_aws::FakeAws;
@@ -86,7 +87,7 @@ fn stores(groups: &[InstanceGroup], view: &RolloutView, names: &[&str]) -> Store
     for group in groups {
         let recorded = group.status.as_ref().and_then(|status| status.boundaries_revision.as_deref());
         let own = recorded.and_then(|hash| view.stored.get(hash));
-        let inputs = forecast_inputs(group, own, &view.target);
+        let inputs = forecast_inputs(group, own, &view.target, &BTreeMap::new());
         let known = KnownImpact { inputs, retries: 0, forecast: RevisionImpact::Rotate { nodes: 1 } };
         stores.rollout.set_forecast(&key(group), known);
     }
@@ -221,7 +222,7 @@ async fn change_in_place_is_not_believed_while_aws_does_not_answer() {
     }))
     .expect("a spec");
     let stores = stores(std::slice::from_ref(&group), &view, &["team"]);
-    let inputs = forecast_inputs(&group, view.stable.as_ref(), &view.target);
+    let inputs = forecast_inputs(&group, view.stable.as_ref(), &view.target, &BTreeMap::new());
     let in_place = || KnownImpact { inputs: inputs.clone(), retries: 0, forecast: RevisionImpact::InPlace };
     stores.rollout.set_forecast(&key(&group), in_place());
     let (mut test, writes) = controller(stores);
@@ -234,6 +235,29 @@ async fn change_in_place_is_not_believed_while_aws_does_not_answer() {
     switch_revision(&group, &key(&group), &test.ctx, Timestamp::now()).await.expect("an action");
     assert!(writes.lock().unwrap().is_empty(), "it waits for its wave");
     assert_eq!(test.ctx.stores.rollout.forecast(&key(&group), &inputs, 0), RevisionImpact::Unknown);
+}
+
+/// A tenant excludes its Namespace from boundaries. A change that lets no Namespace do so any more replaces nodes of its group,
+/// which a forecast from before does not know.
+#[tokio::test]
+async fn forecast_ends_when_a_namespace_is_excluded_or_included() {
+    let map = |policy: &str| -> BTreeMap<String, String> {
+        [("rollout", "waves: [{name: all}]"), ("policy", policy)].map(|(key, text)| (key.into(), text.into())).into()
+    };
+    let (before, data) = (map(""), map("excludableNamespaces: []"));
+    let active = Arc::new(select_active(Some(&data), None, true).0);
+    let view = RolloutView::of_content(&[], Some(&before), &data, &active, None).expect("a rollout");
+    let group = group(1, (false, 2, 2, false), &view);
+    let stores = stores(std::slice::from_ref(&group), &view, &["team"]);
+    let (test, _) = controller(stores);
+    let forecast = |annotations: &[(&str, &str)]| {
+        let annotations = annotations.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
+        let inputs = forecast_inputs(&group, view.stable.as_ref(), &view.target, &annotations);
+        test.ctx.stores.rollout.forecast(&key(&group), &inputs, 0)
+    };
+    let excluded = annotation::CONFIG_EXCLUDED;
+    assert_eq!(forecast(&[(excluded, "true")]), RevisionImpact::Unknown);
+    assert_eq!(forecast(&[(excluded, "false"), ("another", "value")]), RevisionImpact::Rotate { nodes: 1 });
 }
 
 /// The reads of a forecast are slow. A leader that has lost its Lease meanwhile must leave the group to the new leader.
