@@ -123,10 +123,11 @@ pub(super) fn next_name(stored: &[BoundariesRevision], first: i64) -> (String, i
     (format!("r{number}"), number)
 }
 
-/// Whether a revision has the texts with this hash, whatever its image aliases stand for.
+/// Whether a revision has the texts with this hash, whatever its image aliases stand for. Another release may have stored
+/// another hash of the same texts.
 pub(crate) fn has_texts(revision: &BoundariesRevision, hash: &str) -> bool {
     let spec = &revision.spec;
-    if spec.images.is_empty() { spec.hash == hash } else { content_hash(&spec.data) == hash }
+    (spec.images.is_empty() && spec.hash == hash) || content_hash(&spec.data) == hash
 }
 
 /// The revisions that the controller stored, by number, oldest first.

@@ -1,7 +1,7 @@
 //! Stored revisions that the controller did not store, or cannot read.
 
 use super::simulated_cluster::{CANARY, SimulatedCluster, canary, group};
-use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RolloutPhase, WaveState};
+use crate::api::{BoundariesRevision, BoundariesRevisionSpec, BoundariesRevisionStatus, RolloutPhase, WaveState};
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{WaitReason, foreign_names};
 
@@ -119,4 +119,48 @@ fn predecessor_without_a_status_stays_the_one_that_the_rollout_recorded() {
     let hash = cluster.revision("r2").spec.hash.clone();
     assert_eq!(cluster.group("new").status.boundaries_revision.as_deref(), Some(hash.as_str()));
     assert_eq!(cluster.revision("r3").status.clone().and_then(|status| status.stable).as_deref(), Some("r2"));
+}
+
+/// The next release of the controller hashes the texts of the ConfigMap in another way. What people and failures stopped
+/// must not begin again because of that, nor a wave open, nor a soak start over.
+#[test]
+fn another_hash_of_the_same_texts_is_no_change() {
+    use RolloutPhase::{Aborted, Complete, Halted, Rolling};
+    for (state, end) in [(Aborted, Aborted), (Halted, Halted), (Rolling, Complete), (Complete, Complete)] {
+        let mut cluster = two_waves();
+        cluster.image = "ami-2".into();
+        if state == Halted {
+            cluster.group("c").bad_images.insert("ami-2".into());
+        }
+        match state {
+            Rolling => {
+                cluster
+                    .run_until(|cluster| cluster.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
+            }
+            _ => cluster.run_until_stable(),
+        }
+        if state == Aborted {
+            cluster.revision("r2").spec.orders.aborted = true;
+            cluster.run_until_stable();
+        }
+        assert_eq!(cluster.phase("r2"), state);
+        let (images, status) = (cluster.images(), cluster.revision("r2").status.clone());
+        let older = |hash: &str| format!("older-{hash}");
+        cluster.revisions.iter_mut().for_each(|revision| revision.spec.hash = older(&revision.spec.hash));
+        for group in &mut cluster.groups {
+            group.status.boundaries_revision = group.status.boundaries_revision.as_deref().map(older);
+            let record = group.status.rollout.as_mut();
+            if let Some(record) = record {
+                record.previous = record.previous.as_deref().map(older);
+                record.refused_hash = record.refused_hash.as_deref().map(older);
+            }
+        }
+        cluster.upgrade();
+        cluster.run(2);
+        assert_eq!((cluster.images(), cluster.revisions.len()), (images, 2), "{state}");
+        let waves = |status: Option<BoundariesRevisionStatus>| status.map(|status| status.waves);
+        assert_eq!(waves(cluster.revision("r2").status.clone()), waves(status), "{state}");
+        cluster.run_until_stable();
+        assert_eq!((cluster.newest().as_str(), cluster.phase("r2")), ("r2", end), "{state}");
+    }
 }
