@@ -101,8 +101,7 @@ fn with_kept_policy(
 /// Whether the policy that a revision was stored with continues when the ConfigMap has none any more: not all groups
 /// have taken it, or it was aborted. A change of the ConfigMap that lost the key must not reach every group at once.
 pub(super) fn retains_policy(revision: &BoundariesRevision) -> bool {
-    let phase = revision.status.as_ref().and_then(|status| status.phase);
-    let has_ended = was_complete(revision) || phase == Some(RolloutPhase::Superseded);
+    let has_ended = was_complete(revision) || phase_of(revision) == Some(RolloutPhase::Superseded);
     revision.spec.data.contains_key(ROLLOUT_KEY) && !has_ended
 }
 
@@ -140,10 +139,9 @@ pub(crate) fn sorted(stored: &[BoundariesRevision]) -> Vec<&BoundariesRevision> 
 /// Whether the controller stored it. It has recorded a phase on it, or the hash is that of the content, which a person who
 /// writes such an object does not know.
 fn is_genuine(revision: &BoundariesRevision) -> bool {
-    let has_phase = revision.status.as_ref().is_some_and(|status| status.phase.is_some());
     let spec = &revision.spec;
     let has_hash = || spec.hash == identity(&content_hash(&spec.data), &spec.images);
-    number_in_name(revision) == Some(spec.number) && (has_phase || has_hash())
+    number_in_name(revision) == Some(spec.number) && (phase_of(revision).is_some() || has_hash())
 }
 
 /// Names of the objects that the controller did not store. They have no effect.
@@ -157,15 +155,18 @@ fn number_in_name(revision: &BoundariesRevision) -> Option<i64> {
     name.strip_prefix('r')?.parse().ok().filter(|number| format!("r{number}") == name)
 }
 
-/// The oldest revision that is not kept. The one that was complete last is what a failed change returns to.
+/// The oldest revision that is not kept.
 fn surplus(sorted: &[&BoundariesRevision], history: &History) -> Option<HistoryStep> {
     let (newest, older) = sorted.split_last()?;
-    let stable = older.iter().rev().find(|revision| was_complete(revision)).map(|revision| revision.spec.number);
+    let stable = stable_before(sorted, newest).map(|revision| revision.spec.number);
     // An image of an aborted revision does not come again while the revision is stored.
     let refused = older.iter().rev().find(|revision| is_aborted(revision) && is_of_aws(revision));
     let refused = refused.map(|revision| revision.spec.number);
+    // Until the newest one records what groups return to, one without a status may be that.
+    let is_judged = newest.status.as_ref().is_some_and(|status| status.stable.is_some());
     let is_needed = |revision: &BoundariesRevision| {
         [stable, refused].contains(&Some(revision.spec.number))
+            || !is_judged && phase_of(revision).is_none() && !was_complete(revision)
             || history.needed.contains(&revision.spec.hash) && revision.spec.hash != newest.spec.hash
     };
     let dispensable = older.len().saturating_sub(history.kept.saturating_sub(1));
@@ -174,10 +175,32 @@ fn surplus(sorted: &[&BoundariesRevision], history: &History) -> Option<HistoryS
     Some(HistoryStep::Delete { name, uid })
 }
 
+/// The revision to which groups return from a target: the one before it that was complete last. Without one it is the
+/// very first, which every group takes at once; the oldest one of a history that was lost before proves nothing.
+pub(super) fn stable_before<'a>(
+    sorted: &[&'a BoundariesRevision],
+    target: &BoundariesRevision,
+) -> Option<&'a BoundariesRevision> {
+    let older = sorted.iter().copied().filter(|revision| revision.spec.number < target.spec.number);
+    let complete = older.clone().rev().find(|revision| was_complete(revision) || is_recorded_stable(revision, target));
+    complete.or_else(|| older.into_iter().next().filter(|oldest| oldest.spec.number == 1))
+}
+
+/// Whether a target records that groups return to this revision, whose own status is gone, as after a restore from a
+/// backup.
+pub(super) fn is_recorded_stable(revision: &BoundariesRevision, target: &BoundariesRevision) -> bool {
+    let recorded = target.status.as_ref().and_then(|status| status.stable.as_ref());
+    phase_of(revision).is_none() && recorded.is_some() && revision.metadata.name.as_ref() == recorded
+}
+
+pub(super) fn phase_of(revision: &BoundariesRevision) -> Option<RolloutPhase> {
+    revision.status.as_ref().and_then(|status| status.phase)
+}
+
 /// Whether all groups have switched to a revision, so that a failed one returns to it. Without a phase that is so if
 /// there was no policy, or nothing before it; otherwise a newer revision came before its rollout began.
 pub(super) fn was_complete(revision: &BoundariesRevision) -> bool {
-    match revision.status.as_ref().and_then(|status| status.phase) {
+    match phase_of(revision) {
         Some(phase) => phase == RolloutPhase::Complete && !is_ordered_back(revision),
         None => revision.spec.number == 1 || !revision.spec.data.contains_key(ROLLOUT_KEY),
     }
@@ -274,6 +297,49 @@ mod tests {
         let images: Vec<_> = (10..30).map(|number| format!("ami-{number}")).collect();
         let log = play(&mut stored, None, &images.iter().map(String::as_str).collect::<Vec<_>>());
         assert!(log.contains(&"-r2".to_owned()) && !log.contains(&"-r3".to_owned()), "{log:?}");
+    }
+
+    /// A revision with a policy, and the phase of its rollout.
+    fn staged(number: i64, phase: Option<RolloutPhase>) -> BoundariesRevision {
+        let mut data = known_keys(&data(&format!("ami-{number}")));
+        data.insert(ROLLOUT_KEY.to_owned(), "waves: [{name: all}]".to_owned());
+        let spec = BoundariesRevisionSpec { number, hash: content_hash(&data), data, ..Default::default() };
+        let mut revision = BoundariesRevision::new(&format!("r{number}"), spec);
+        revision.metadata.uid = Some(format!("r{number}"));
+        revision.status.get_or_insert_default().phase = phase;
+        revision
+    }
+
+    /// The names of what is left when nothing more is deleted.
+    fn kept(mut stored: Vec<BoundariesRevision>, kept: usize) -> String {
+        let data = stored.last().expect("a revision").spec.data.clone();
+        let current = Current { data: &data, from: RevisionSource::default() };
+        let history = History { kept, ..History::default() };
+        while let Some(HistoryStep::Delete { name, .. }) = next_step(&stored, None, &current, &history, "im") {
+            stored.retain(|revision| revision.metadata.name.as_ref() != Some(&name));
+        }
+        let names: Vec<_> = stored.iter().filter_map(|revision| revision.metadata.name.as_deref()).collect();
+        names.join(" ")
+    }
+
+    /// Groups return to the revision that was complete last, also after a restore from a backup, which has no statuses, and to
+    /// the very first one while none was complete.
+    #[test]
+    fn revision_to_which_groups_return_is_never_deleted() {
+        use RolloutPhase::{Complete, Halted, Rolling, Superseded};
+        let stored = |phases: [Option<RolloutPhase>; 5]| -> Vec<_> {
+            (1..).zip(phases).map(|(number, phase)| staged(number, phase)).collect()
+        };
+        let ended = Some(Superseded);
+        assert_eq!(kept(stored([Some(Complete), Some(Complete), ended, Some(Halted), Some(Rolling)]), 1), "r2 r5");
+        assert_eq!(kept(stored([ended, ended, ended, ended, Some(Rolling)]), 2), "r1 r4 r5", "none was complete");
+        let mut restored = stored([Some(Complete), None, ended, ended, Some(Rolling)]);
+        restored[4].status.get_or_insert_default().stable = Some("r2".into());
+        assert_eq!(kept(restored.clone(), 1), "r2 r5", "the rollout under way has recorded it");
+        restored[4].status = None;
+        assert_eq!(kept(restored, 1), "r1 r2 r5", "it is not known yet which one it is");
+        let complete = stored([Some(Complete), None, None, None, Some(Complete)]);
+        assert_eq!(kept(complete[..4].to_vec(), 1), "r1 r2 r3 r4");
     }
 
     /// A group that cannot be decoded may need any of them, to return to it once it is mended.

@@ -13,7 +13,10 @@ use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::boundaries::{Boundaries, ConfigErrors, ROLLOUT_KEY, RolloutPolicy, Wave, content_hash};
 use crate::util::text::shorten;
 
-use super::history::{Current, History, HistoryStep, has_texts, next_step, retains_policy, sorted, was_complete};
+use super::history::{
+    Current, History, HistoryStep, has_texts, is_recorded_stable, next_step, phase_of, retains_policy, sorted,
+    stable_before, was_complete,
+};
 use super::images::{Images, images_by_name, is_aborted, is_ordered_back, own_images};
 
 /// A stored revision, parsed.
@@ -183,17 +186,7 @@ impl RolloutView {
             // A group's status names the texts together with the images.
             false => Arc::new(ActiveBoundaries { revision: target.hash.clone(), ..(**active).clone() }),
         };
-        let older = sorted.iter().rev().filter(|revision| revision.spec.number < target.number);
-        // The status of that revision may be gone, as after a restore from a backup.
-        let was_stable = |revision: &BoundariesRevision| {
-            let has_phase = revision.status.as_ref().is_some_and(|found| found.phase.is_some());
-            !has_phase && status.stable.is_some() && revision.metadata.name == status.stable
-        };
-        let complete = older.clone().find(|revision| was_complete(revision) || was_stable(revision));
-        // Every group takes the first one at once. A change that follows before all have it goes through the waves as well.
-        // The oldest one of a history that was lost before proves nothing.
-        let first = older.clone().next_back().filter(|oldest| oldest.spec.number == 1);
-        let (stable, unreadable_stable) = match complete.or(first).map(|revision| parsed(revision)) {
+        let (stable, unreadable_stable) = match stable_before(&sorted, object).map(&parsed) {
             Some(Ok(stable)) => (Some(stable), None),
             Some(Err(unreadable)) => (None, Some(unreadable)),
             None => (None, None),
@@ -204,10 +197,10 @@ impl RolloutView {
             format!("groups would return to the BoundariesRevision {unreadable}; {UNREADABLE_REMEDY}")
         });
         target.is_restored = stable.is_none() && stable_problem.is_none() && target.number != 1;
+        let older = sorted.iter().rev().filter(|revision| revision.spec.number < target.number);
         let was_under_way = |revision: &&&BoundariesRevision| {
-            let phase = revision.status.as_ref().and_then(|status| status.phase);
-            let is_unstarted = || !was_complete(revision) && !was_stable(revision);
-            phase.map_or_else(is_unstarted, |phase| phase.is_under_way() || is_ordered_back(revision))
+            let is_unstarted = || !was_complete(revision) && !is_recorded_stable(revision, object);
+            phase_of(revision).map_or_else(is_unstarted, |phase| phase.is_under_way() || is_ordered_back(revision))
         };
         let ended = |revision: &&BoundariesRevision| {
             let metadata = &revision.metadata;
