@@ -50,7 +50,11 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     status.behind = summary.behind.clone();
     status.budget = summary.budget.clone();
     status.drains_foreseen = summary.drains_foreseen.clone();
-    status.waves = waves(view, summary);
+    // The waves of a policy that cannot be read stay as they were recorded, until an admin puts it back.
+    let has_policy = view.policy_problem.is_none();
+    if has_policy {
+        status.waves = waves(view, summary);
+    }
     let mut ready = vec![];
     let mut phase = after_orders(input, &mut status);
     // A group that was not seen may be in any wave, and in any state.
@@ -58,7 +62,7 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     if has_seen_all && phase == RolloutPhase::Assessing && is_assessed(input, &status) {
         phase = RolloutPhase::Rolling;
     }
-    if has_seen_all && phase == RolloutPhase::Rolling && !view.is_return() {
+    if has_seen_all && has_policy && phase == RolloutPhase::Rolling && !view.is_return() {
         // The summary counted the groups by the bounds of before.
         let are_counted = !set_cuts(view, summary, &mut status.waves);
         if are_counted {
@@ -77,7 +81,7 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     let is_passed = || status.waves.iter().all(|wave| wave.state == Some(WaveState::Passed));
     // A return has no waves, but a pause or the ConfigMap may hold groups up.
     let is_back = || view.is_return() && summary.waves.iter().all(|wave| wave.waiting == 0 && wave.rolling == 0);
-    let is_over = is_back() || (!view.is_return() && is_passed());
+    let is_over = is_back() || (!view.is_return() && has_policy && is_passed());
     if has_seen_all && phase == RolloutPhase::Rolling && is_over && summary.moving == 0 {
         phase = RolloutPhase::Complete;
     }

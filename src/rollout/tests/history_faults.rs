@@ -1,7 +1,9 @@
 //! Stored revisions that the controller did not store, or cannot read.
 
 use super::simulated_cluster::{CANARY, SimulatedCluster, canary, group};
-use crate::api::{BoundariesRevision, BoundariesRevisionSpec, BoundariesRevisionStatus, RolloutPhase, WaveState};
+use crate::api::{
+    BoundariesRevision, BoundariesRevisionSpec, BoundariesRevisionStatus, RolloutPhase, WaveState, WaveStatus,
+};
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{WaitReason, foreign_names};
 
@@ -163,4 +165,28 @@ fn another_hash_of_the_same_texts_is_no_change() {
         cluster.run_until_stable();
         assert_eq!((cluster.newest().as_str(), cluster.phase("r2")), ("r2", end), "{state}");
     }
+}
+
+/// The key was lost, and no release can read what it was until an admin puts it back. What was recorded of the waves must
+/// still be there then: passed waves, soaks, and which groups a percentage has.
+#[test]
+fn waves_of_a_policy_that_cannot_be_read_stay_recorded() {
+    let policy = "waves: [{name: canary, namespaces: 'rollout/wave = canary'}, {name: early, percent: 50, soak: 10m}, {name: rest}]";
+    let mut cluster = SimulatedCluster::new(policy, vec![canary("c"), group("a"), group("b")]);
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.waves("r2").get(1).is_some_and(|wave| wave.1 == WaveState::Soaking));
+    let (images, before) = (cluster.images(), cluster.revision("r2").status.clone().expect("a status").waves);
+    assert!(before[1].cut.is_some() && before[0].passed.is_some());
+    cluster.policy = None;
+    break_text(&mut cluster, "r2", ROLLOUT_KEY, "waves: 3");
+    cluster.run(100);
+    assert_eq!(cluster.images(), images);
+    assert_eq!(cluster.revision("r2").status.clone().expect("a status").waves, before);
+    cluster.policy = Some(policy.to_owned());
+    cluster.run(2);
+    let after = cluster.revision("r2").status.clone().expect("a status").waves;
+    let essence = |wave: &WaveStatus| (wave.name.clone(), wave.opened.clone(), wave.settled.clone(), wave.cut);
+    assert_eq!(after[..2].iter().map(essence).collect::<Vec<_>>(), before[..2].iter().map(essence).collect::<Vec<_>>());
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 3]));
 }
