@@ -2,17 +2,19 @@
 //! status never reports a step that did not happen.
 
 mod conditions;
-mod objects;
+mod drain_blocked;
+mod object_events;
 mod outcome;
 
 use serde_json::{Value, json};
 
 pub use self::conditions::BoundariesSummary;
 use self::conditions::{
-    Readiness, boundaries_condition, boundaries_unavailable_update, drain_blocked_update, locked_update,
-    standard_conditions, transition_event, truncate, with_tag_denied,
+    Readiness, boundaries_condition, boundaries_unavailable_update, locked_update, standard_conditions,
+    transition_event, truncate, with_tag_denied,
 };
-use self::objects::object_events;
+use self::drain_blocked::drain_blocked_update;
+use self::object_events::object_events;
 pub(crate) use self::outcome::{
     aws_failure, aws_remedy, had_no_effect, missing_iam_action, missing_kubernetes_permission, step_failure,
 };
