@@ -1,0 +1,84 @@
+//! What the index keeps of a Node.
+
+use jiff::{SignedDuration, Timestamp};
+use k8s_openapi::api::core::v1::{Node, Taint};
+use kube::ResourceExt;
+
+use crate::api::names::{annotation, label};
+use crate::plan::InPlaceRecord;
+use crate::rotation::members::AUTOSCALER_TAINT;
+use crate::rotation::{DisruptionRecord, NodeView, SurgeRecord};
+
+/// After its creation, how long a node may take to report its first Ready condition.
+const INITIAL_STATUS_WINDOW: SignedDuration = SignedDuration::from_secs(2);
+
+/// The instance id in `aws:///<zone>/<instance>`.
+pub(crate) fn instance_id(node: &Node) -> Option<String> {
+    let provider = node.spec.as_ref()?.provider_id.as_deref()?.strip_prefix("aws://")?;
+    provider.rsplit('/').next().filter(|id| id.starts_with("i-")).map(str::to_owned)
+}
+
+/// The zone in `aws:///<zone>/<instance>`.
+fn zone(node: &Node) -> Option<String> {
+    let provider = node.spec.as_ref()?.provider_id.as_deref()?.strip_prefix("aws:///")?;
+    provider.split_once('/').map(|(zone, _)| zone.to_owned()).filter(|zone| !zone.is_empty())
+}
+
+/// The InstanceGroup that the labels of a Node name, as `namespace/name`.
+fn labeled_group(node: &Node) -> Option<String> {
+    let labels = node.labels();
+    Some(format!("{}/{}", labels.get(label::NAMESPACE)?, labels.get(label::INSTANCE_GROUP)?))
+}
+
+/// When the Cluster Autoscaler set its taint, whose value is that time in seconds.
+fn tainted_at(taint: &Taint) -> Option<Timestamp> {
+    Timestamp::from_second(taint.value.as_ref()?.parse().ok()?).ok()
+}
+
+/// The fields of a Node that rotations use. Whether it was Ready before, and its duplicates, need more than one read.
+pub(crate) fn node_view(node: &Node) -> NodeView {
+    let condition = node.status.iter().flat_map(|s| s.conditions.iter().flatten()).find(|c| c.type_ == "Ready");
+    let ready = condition.is_some_and(|c| c.status == "True");
+    let ready_changed_at = condition.and_then(|c| c.last_transition_time.as_ref()).map(|t| t.0);
+    let created_at = node.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
+    let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let autoscaler_taint = taints.find(|taint| taint.key == AUTOSCALER_TAINT);
+    NodeView {
+        name: node.name_any(),
+        resource_version: node.resource_version().unwrap_or_default(),
+        ready,
+        // A node joins NotReady. If Ready changed later than that, the node was Ready in between.
+        was_ready: ready || ready_changed_at.is_some_and(|at| at.duration_since(created_at) > INITIAL_STATUS_WINDOW),
+        ready_changed_at,
+        ready_reason: condition.filter(|_| !ready).and_then(|c| c.reason.clone()).filter(|reason| !reason.is_empty()),
+        kubelet_silent: condition.is_some_and(|c| c.status == "Unknown"),
+        cordoned: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false),
+        leaves_by_autoscaler: autoscaler_taint.is_some(),
+        autoscaler_since: autoscaler_taint.and_then(tainted_at),
+        disruption: parse_annotation::<DisruptionRecord>(node, annotation::DISRUPTION),
+        orphaned_disruption: None,
+        surge: parse_annotation::<SurgeRecord>(node, annotation::SURGE),
+        in_place: parse_annotation::<InPlaceRecord>(node, annotation::IN_PLACE),
+        drain_after: node.annotations().get(annotation::DRAIN_AFTER).and_then(|at| at.parse().ok()),
+        drain_last: false,
+        labeled_group: labeled_group(node),
+        zone: zone(node),
+        created_at,
+        duplicates: Vec::new(),
+    }
+}
+
+/// A record of the controller in an annotation of a Node.
+pub(crate) fn parse_annotation<T: serde::de::DeserializeOwned>(node: &Node, annotation: &str) -> Option<T> {
+    serde_json::from_str(node.annotations().get(annotation)?).ok()
+}
+
+/// Drops fields that no reconcile reads, before the node is copied.
+pub(crate) fn trim(node: &mut Node) {
+    node.metadata.managed_fields = None;
+    if let Some(status) = node.status.as_mut() {
+        status.images = None;
+        status.volumes_in_use = None;
+        status.addresses = None;
+    }
+}
