@@ -2,23 +2,27 @@
 //! empty, and at worst a wait starts again. Waits that decide when a node is given up or drained again are on record: in
 //! `status.joining`, on the Node, and in the VolumeAttachments.
 
+mod clocks;
+#[cfg(test)]
+mod tests;
+
 use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::{Arc, Mutex};
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::cache_state::OwnWrites;
-use super::clock_jumps::ClockJumps;
-use super::denied_calls::{DeniedAttempt, DeniedCall, DeniedCalls};
-use super::denied_rotations::{DeniedRotations, Permission, PermissionAnswer};
-use super::drain_clocks::DrainClocks;
-use super::failure_streak::{FailureStreak, PassResult};
-use super::lost_instances::LostInstances;
-use super::seen_names::SeenNames;
-use super::write_memory::WriteMemory;
 use crate::api::NodeDemand;
+use crate::index::cache_state::OwnWrites;
+use crate::index::clock_jumps::ClockJumps;
+use crate::index::denied_calls::{DeniedAttempt, DeniedCall, DeniedCalls};
+use crate::index::denied_rotations::{DeniedRotations, Permission, PermissionAnswer};
+use crate::index::drain_clocks::DrainClocks;
+use crate::index::failure_streak::{FailureStreak, PassResult};
 use crate::index::image_aliases::ImageAliases;
+use crate::index::lost_instances::LostInstances;
+use crate::index::seen_names::SeenNames;
+use crate::index::write_memory::WriteMemory;
 use crate::plan::{PersistentFailure, Write};
 use crate::util::lookup::Lookup;
 
@@ -105,12 +109,6 @@ struct GroupState {
     demand: Option<(u64, Arc<NodeDemand>)>,
 }
 
-/// Starts or ends a clock; returns for how long it has run.
-fn track(since: &mut Option<Timestamp>, is_running: bool, now: Timestamp) -> SignedDuration {
-    *since = is_running.then(|| since.unwrap_or(now));
-    since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
-}
-
 impl ProcessState {
     fn with<T>(&self, update: impl FnOnce(&mut Inner) -> T) -> T {
         update(&mut self.inner.lock().expect("lock is not poisoned"))
@@ -118,11 +116,6 @@ impl ProcessState {
 
     fn group<T>(&self, group: &str, update: impl FnOnce(&mut GroupState) -> T) -> T {
         self.with(|inner| update(inner.groups.entry(group.into()).or_default()))
-    }
-
-    /// Records whether instances are missing; returns for how long they have been.
-    pub(crate) fn track_shortage(&self, group: &str, is_short: bool, now: Timestamp) -> SignedDuration {
-        self.group(group, |g| track(&mut g.shortage_since, is_short, now))
     }
 
     /// See [`SeenNames::observe`].
@@ -135,110 +128,6 @@ impl ProcessState {
         now: Timestamp,
     ) -> BTreeSet<String> {
         self.group(group, |g| g.seen_names.observe(shown, dropped, delay, now))
-    }
-
-    /// Records whether EKS rejects the role of the group; returns for how long it has.
-    pub(crate) fn track_role_rejection(&self, group: &str, is_rejected: bool, now: Timestamp) -> SignedDuration {
-        self.group(group, |g| track(&mut g.role_rejected_since, is_rejected, now))
-    }
-
-    /// Records whether a pass ended because AWS does not know the group's role or instance profile; returns for how long
-    /// passes have ended so.
-    pub(crate) fn track_unknown_profile(&self, group: &str, is_unknown: bool, now: Timestamp) -> SignedDuration {
-        self.group(group, |g| track(&mut g.profile_unknown_since, is_unknown, now))
-    }
-
-    /// Records whether AWS does not answer reads of the group; returns for how long it has not.
-    pub(crate) fn track_outage(&self, group: &str, is_unobserved: bool, now: Timestamp) -> SignedDuration {
-        self.group(group, |g| track(&mut g.unobserved_since, is_unobserved, now))
-    }
-
-    /// Records whether EKS pauses a rotation, because it works on the node groups; returns for how long it has.
-    pub(crate) fn track_pause(&self, group: &str, is_paused: bool, now: Timestamp) -> SignedDuration {
-        self.group(group, |g| track(&mut g.paused_since, is_paused, now))
-    }
-
-    /// Records whether EKS could not create the node group of the group; returns for how long that has been so.
-    pub(crate) fn track_failed_creation(&self, group: &str, has_failed: bool, now: Timestamp) -> SignedDuration {
-        self.group(group, |g| track(&mut g.creation_failed_since, has_failed, now))
-    }
-
-    /// Records when the last failed launch of the group began; `None` when none failed.
-    pub(crate) fn record_failed_launch(&self, group: &str, began: Option<Timestamp>) {
-        self.group(group, |g| {
-            if g.failed_launch.map(|(known, _)| known) != began {
-                g.failed_launch = began.map(|began| (began, false));
-            }
-        });
-    }
-
-    /// Whether a launch failed since the last call. The launch template version may be gone.
-    pub(crate) fn take_unreported_failed_launch(&self, group: &str) -> bool {
-        self.group(group, |g| {
-            g.failed_launch.as_mut().is_some_and(|(_, is_reported)| !std::mem::replace(is_reported, true))
-        })
-    }
-
-    /// Records whether a rotation waits for the warm pool; returns for how long it has.
-    pub(crate) fn track_warm_pool_wait(&self, group: &str, is_waiting: bool, now: Timestamp) -> SignedDuration {
-        self.group(group, |g| track(&mut g.warm_pool_wait_since, is_waiting, now))
-    }
-
-    /// Records that the group could not be read; returns since when that has been so.
-    pub(crate) fn record_failed_observation(&self, group: &str, now: Timestamp) -> Timestamp {
-        self.group(group, |g| g.failed_observation.get_or_insert((now, None)).0)
-    }
-
-    /// Since when the group could not be read, while its condition does not say so.
-    pub(crate) fn unreported_failure(&self, group: &str) -> Option<Timestamp> {
-        self.group(group, |g| {
-            g.failed_observation.as_ref().filter(|(_, reported)| reported.is_none()).map(|found| found.0)
-        })
-    }
-
-    /// Whether the condition of the group tells this failure.
-    pub(crate) fn is_failure_reported(&self, group: &str, failure: &str) -> bool {
-        self.group(group, |g| {
-            g.failed_observation.as_ref().is_some_and(|(_, reported)| reported.as_deref() == Some(failure))
-        })
-    }
-
-    /// Whether the condition of the group tells a failure that this process has seen.
-    pub(crate) fn has_reported_failure(&self, group: &str) -> bool {
-        self.group(group, |g| g.failed_observation.as_ref().is_some_and(|(_, reported)| reported.is_some()))
-    }
-
-    /// Records that the condition of the group tells this failure.
-    pub(crate) fn set_failure_reported(&self, group: &str, failure: String) {
-        self.group(group, |g| {
-            g.failed_observation.iter_mut().for_each(|(_, reported)| *reported = Some(failure.clone()))
-        });
-    }
-
-    /// Records that the group was read.
-    pub(crate) fn end_failed_observations(&self, group: &str) {
-        self.group(group, |g| g.failed_observation = None);
-    }
-
-    /// Records whether the status of the group was refused. Returns since when that has been so, once it has lasted for the
-    /// delay, and only once.
-    pub(crate) fn track_unwritten_status(
-        &self,
-        group: &str,
-        is_refused: bool,
-        delay: SignedDuration,
-        now: Timestamp,
-    ) -> Option<Timestamp> {
-        self.group(group, |g| {
-            if !is_refused {
-                g.unwritten_status = None;
-                return None;
-            }
-            let (since, is_reported) = g.unwritten_status.get_or_insert((now, false));
-            let is_due = !*is_reported && now.duration_since(*since) >= delay;
-            *is_reported |= is_due;
-            is_due.then_some(*since)
-        })
     }
 
     /// Records a failure; returns the number of consecutive failures.
@@ -302,17 +191,6 @@ impl ProcessState {
     /// Records that the tags of the group's role do not allow the tag of the region.
     pub(crate) fn set_role_region_checked(&self, group: &str) {
         self.group(group, |g| g.role_region_checked = true);
-    }
-
-    /// Records that AWS denied tagging adopted resources.
-    pub(crate) fn record_tag_denied(&self, group: &str, now: Timestamp) {
-        self.group(group, |g| g.tag_denied_at = Some(now));
-    }
-
-    /// Whether AWS denied tagging less than `delay` ago.
-    pub(crate) fn is_tagging_in_backoff(&self, group: &str, delay: Duration, now: Timestamp) -> bool {
-        let since = self.group(group, |g| g.tag_denied_at.map(|at| now.duration_since(at)));
-        since.is_some_and(|since| since.unsigned_abs() < delay)
     }
 
     /// The jumps of the wall clock.
@@ -511,86 +389,5 @@ impl ProcessState {
     /// Forgets a node that was deleted or uncordoned.
     pub(crate) fn forget_node(&self, node: &str) {
         self.with(|inner| inner.nodes.remove(node));
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use crate::index::failure_streak::FailedStep;
-    use crate::plan::Reason;
-
-    #[test]
-    fn finalized_object_is_recognized_by_uid() {
-        let process_state = ProcessState::default();
-        assert!(!process_state.is_finalized("team/web", Some("a")) && !process_state.is_finalized("team/web", None));
-        process_state.set_finalized("team/web", "a");
-        assert!(
-            process_state.is_finalized("team/web", Some("a")) && !process_state.is_finalized("team/web", Some("b"))
-        );
-        process_state.forget_group("team/web");
-        assert!(!process_state.is_finalized("team/web", Some("a")));
-    }
-
-    #[test]
-    fn group_is_merged_again_only_after_a_change() {
-        let (process_state, merges) = (ProcessState::default(), std::cell::Cell::new(0));
-        let ask = |group: &str, inputs: u64| {
-            let merge = || {
-                merges.set(merges.get() + 1);
-                NodeDemand { nodes: inputs * 10, ..NodeDemand::default() }
-            };
-            process_state.demand(group, inputs, merge).nodes
-        };
-        assert_eq!([ask("team/web", 1), ask("team/web", 1), ask("team/api", 2), ask("team/web", 3)], [10, 10, 20, 30]);
-        assert_eq!(merges.get(), 3);
-    }
-
-    /// A webhook that fails briefly needs no event. One that fails for hours gets one event.
-    #[test]
-    fn refused_status_is_reported_once_and_only_if_it_lasts() {
-        let (state, minute) = (ProcessState::default(), SignedDuration::from_secs(60));
-        let at = |second: i64| Timestamp::from_second(second).expect("a time");
-        let reported =
-            |is_refused: bool, second: i64| state.track_unwritten_status("a/web", is_refused, minute, at(second));
-        assert_eq!((reported(true, 0), reported(true, 59), reported(false, 60)), (None, None, None));
-        assert_eq!((reported(true, 70), reported(true, 130), reported(true, 200)), (None, Some(at(70)), None));
-        assert_eq!((reported(false, 210), reported(true, 220), reported(true, 280)), (None, None, Some(at(220))));
-    }
-
-    #[test]
-    fn tag_backoff_is_per_group() {
-        let process_state = ProcessState::default();
-        let (now, delay) = (Timestamp::UNIX_EPOCH, Duration::from_secs(300));
-        assert!(!process_state.is_tagging_in_backoff("team/web", delay, now));
-        process_state.record_tag_denied("team/web", now);
-        assert!(process_state.is_tagging_in_backoff("team/web", delay, now + Duration::from_secs(299)));
-        assert!(!process_state.is_tagging_in_backoff("team/web", delay, now + delay));
-        assert!(!process_state.is_tagging_in_backoff("team/api", delay, now));
-    }
-
-    /// A person who has repaired something and asks for a reconcile does not wait for the next attempt.
-    #[test]
-    fn requested_reconcile_ends_all_retry_delays() {
-        let (process_state, delay) = (ProcessState::default(), SignedDuration::from_mins(5));
-        let now = Timestamp::UNIX_EPOCH;
-        let refused = || {
-            PassResult::NeedsIntervention(FailedStep {
-                is_of_rotation: true,
-                reason: Reason::MissingPermission,
-                message: "no".into(),
-                is_known: false,
-                is_watched: false,
-            })
-        };
-        for _ in 0..5 {
-            process_state.record_pass("team/web", 1, refused(), delay, now);
-        }
-        process_state.record_tag_denied("team/web", now);
-        let is_blocked = || process_state.persistent_failure("team/web", 1, now).rotation_blocker().is_some();
-        let is_in_backoff = || process_state.is_tagging_in_backoff("team/web", Duration::from_secs(300), now);
-        assert!(is_blocked() && is_in_backoff());
-        process_state.end_waits("team/web", now);
-        assert!(!is_blocked() && !is_in_backoff());
     }
 }
