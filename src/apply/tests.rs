@@ -1,0 +1,240 @@
+use std::sync::{Arc, Mutex};
+
+use serde_json::json;
+
+use super::*;
+use crate::api::names::annotation;
+use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
+use crate::auth::aws_auth::AuthEntry;
+use crate::aws::AwsError;
+use crate::aws::ScalingGroupChange;
+use crate::aws::inventory::fake_aws::FakeAws;
+use crate::aws::inventory::{CacheConfig, Inventory};
+use crate::k8s::{KubeClient, fake};
+use crate::plan::{
+    EksStep, InPlaceChange, InPlaceRecord, JoinStep, NodeStep, ObjectStep, Pin, PodRef, Reason, UncordonReason,
+    blocked_plan,
+};
+
+/// Applies steps while the rollout blocks the group for this reason. Returns the error and the writes.
+async fn apply_blocked(steps: Vec<NodeStep>, rollout_block: Option<&str>) -> (Option<String>, Vec<String>) {
+    let (applied, writes) = apply_steps(steps, rollout_block, |call| {
+        let kind = if call.path.contains("/pods/") { "Pod" } else { "Node" };
+        (200, json!({"kind": kind, "apiVersion": "v1", "metadata": {"name": "any"}}))
+    })
+    .await;
+    (applied.error.map(|error| error.to_string()), writes)
+}
+
+/// Applies steps to an API server that answers like this. Returns the writes that it got.
+async fn apply_steps(
+    steps: Vec<impl Into<Step>>,
+    rollout_block: Option<&str>,
+    answer: impl Fn(&fake::Call) -> (u16, serde_json::Value) + Clone + Send + Sync + 'static,
+) -> (Applied, Vec<String>) {
+    let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+    group.metadata.namespace = Some("team".into());
+    apply_steps_to(&group, steps, rollout_block, answer).await
+}
+
+/// Applies steps to this group, as [`apply_steps`] does.
+async fn apply_steps_to(
+    group: &InstanceGroup,
+    steps: Vec<impl Into<Step>>,
+    rollout_block: Option<&str>,
+    answer: impl Fn(&fake::Call) -> (u16, serde_json::Value) + Clone + Send + Sync + 'static,
+) -> (Applied, Vec<String>) {
+    let writes = Arc::new(Mutex::new(Vec::new()));
+    let seen = writes.clone();
+    let client = fake::client(move |call| {
+        if call.method != "GET" {
+            seen.lock().expect("lock is not poisoned").push(format!("{} {}", call.method, call.path));
+        }
+        answer(&call)
+    });
+    let id = group_id(group);
+    let steps = steps.into_iter().map(|step| PlannedStep::new(step, Vec::new())).collect();
+    let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
+    let inventory = Inventory::with_config(Arc::new(FakeAws::default()).aws(), CacheConfig::default());
+    let (kube, process_state) = (KubeClient::new(client, "test"), ProcessState::default());
+    let aws_auth = AwsAuthWriter::default();
+    let applier = Applier {
+        rollout_block: &|_| rollout_block.map(str::to_owned),
+        ..Applier::for_tests(&inventory, &kube, &process_state, &aws_auth)
+    };
+    let applied = apply(&applier, &id, "1", &[], plan).await;
+    let writes = writes.lock().expect("lock is not poisoned").clone();
+    (applied, writes)
+}
+
+/// The plan read the Node from a cache. Another instance may have its name now, and another client may write to it
+/// between the read and the patch.
+#[tokio::test]
+async fn only_the_node_of_the_instance_changes_in_place_and_only_as_it_was_read() {
+    let change = InPlaceChange {
+        set_labels: [("team".to_owned(), "b".to_owned())].into(),
+        record: InPlaceRecord { instance: "i-1".into(), ..InPlaceRecord::default() },
+        ..InPlaceChange::default()
+    };
+    let step = || NodeStep::ChangeNodeInPlace { node: "n".into(), instance: "i-1".into(), change: change.clone() };
+    let node = |instance: &str| {
+        let spec = json!({"providerID": format!("aws:///us-west-2a/{instance}")});
+        json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "resourceVersion": "7"}, "spec": spec})
+    };
+    let (own, other) = (node("i-1"), node("i-2"));
+    let (applied, writes) = apply_steps(vec![step()], None, move |_| (200, other.clone())).await;
+    assert_eq!((applied.unchanged_steps, writes), (vec![0], vec![]), "the Node of another instance");
+    let gone = |_: &fake::Call| fake::failure(404, "NotFound", "gone");
+    let (applied, writes) = apply_steps(vec![step()], None, gone).await;
+    assert_eq!((applied.error.is_none(), applied.unchanged_steps, writes), (true, vec![0], vec![]));
+    let (node, patch) = (own.clone(), "PATCH /api/v1/nodes/n");
+    let (applied, writes) = apply_steps(vec![step()], None, move |_| (200, node.clone())).await;
+    assert_eq!((applied.error.is_none(), applied.unchanged_steps.len(), writes), (true, 0, vec![patch.to_owned()]));
+    let conflict = move |call: &fake::Call| match call.method.as_str() {
+        "GET" => (200, own.clone()),
+        _ => fake::failure(409, "Conflict", "changed"),
+    };
+    let (applied, writes) = apply_steps(vec![step()], None, conflict).await;
+    assert!(matches!(&applied.error, Some(StepError::Kube(error)) if error.is_conflict()), "{applied:?}");
+    assert_eq!(writes.len(), 1, "the next pass reads it again");
+}
+
+/// One missing permission would keep the group from everything: a change of its sizes, a rotation, a repair.
+#[tokio::test]
+async fn refused_step_blocks_only_steps_that_depend_on_it() {
+    let entry = AuthEntry::for_nodes("arn:aws:iam::1:role/nodes", false);
+    let pin = Some(Pin::Version { template: "lt-1".into(), number: 2 });
+    let steps = || -> Vec<Step> {
+        vec![
+            JoinStep::PutAwsAuthEntry(entry.clone()).into(),
+            EksStep::UpdateGroup { group: "g".into(), change: ScalingGroupChange::default(), pin: pin.clone() }.into(),
+            NodeStep::UncordonNode { node: "n".into(), reason: UncordonReason::RotationBlocked }.into(),
+            NodeStep::Terminate {
+                scaling_group: "g".into(),
+                instance: "i-1".into(),
+                node: None,
+                decrement_desired: false,
+            }
+            .into(),
+        ]
+    };
+    let record = json!({annotation::DISRUPTION: "{}"});
+    let answer = move |call: &fake::Call| match call.path.contains("configmaps") {
+        true => fake::failure(403, "Forbidden", "configmaps is forbidden"),
+        false => (
+            200,
+            json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n", "resourceVersion": "7", "annotations": record}}),
+        ),
+    };
+    let (applied, writes) = apply_steps(steps(), None, answer).await;
+    assert_eq!(writes.last().map(String::as_str), Some("PATCH /api/v1/nodes/n"), "{writes:?}");
+    assert!(applied.is_complete() && applied.steps_done == 1, "{applied:?}");
+    let names: Vec<_> = applied.plan.steps.iter().map(|planned| planned.step.name()).collect();
+    assert_eq!(names, ["UncordonNode", "PutAwsAuthEntry", "UpdateGroup", "Terminate"], "new nodes could not join");
+    assert_eq!(applied.waiting_steps, ["UpdateGroup", "Terminate"]);
+    assert!(applied.error.is_some_and(|error| error.stalled_reason() == Some(Reason::MissingPermission)));
+    let lost = |call: &fake::Call| match call.path.contains("configmaps") {
+        true => fake::failure(503, "ServiceUnavailable", "away"),
+        false => panic!("{call:?}"),
+    };
+    let (applied, _) = apply_steps(steps(), None, lost).await;
+    assert!(!applied.is_complete() && applied.steps_done == 0, "nobody knows whether it was done: {applied:?}");
+}
+
+/// What the record says would not be so, and nothing would set the tags any more.
+#[tokio::test]
+async fn record_of_a_refused_step_is_not_written() {
+    let steps = |first: Step| vec![first, ObjectStep::UpdateStatus { status: json!({}) }.into()];
+    let denied = |_: &fake::Call| fake::failure(403, "Forbidden", "no");
+    let change = InPlaceChange { record: InPlaceRecord::default(), ..InPlaceChange::default() };
+    let first = NodeStep::ChangeNodeInPlace { node: "n".into(), instance: "i-1".into(), change };
+    let (applied, writes) = apply_steps(steps(first.into()), None, denied).await;
+    assert!(applied.steps_done == 0 && writes.is_empty() && !applied.is_complete(), "{applied:?}");
+}
+
+/// The reported next step must be the one that ended the pass, so that the user sees what the group waits for.
+#[tokio::test]
+async fn step_that_ends_the_pass_stays_the_next_one() {
+    let entry = AuthEntry::for_nodes("arn:aws:iam::1:role/nodes", false);
+    let steps: Vec<Step> = vec![
+        JoinStep::PutAwsAuthEntry(entry).into(),
+        NodeStep::UncordonNode { node: "n".into(), reason: UncordonReason::RotationBlocked }.into(),
+    ];
+    let answer = |call: &fake::Call| match call.path.contains("configmaps") {
+        true => fake::failure(403, "Forbidden", "configmaps is forbidden"),
+        false => fake::failure(503, "ServiceUnavailable", "away"),
+    };
+    let (applied, _) = apply_steps(steps, None, answer).await;
+    let names: Vec<_> = applied.plan.steps.iter().map(|planned| planned.step.name()).collect();
+    assert_eq!((names, applied.steps_done), (vec!["UncordonNode", "PutAwsAuthEntry"], 0));
+    assert!(!applied.is_complete() && applied.error.is_some_and(|error| error.stalled_reason().is_none()));
+}
+
+/// A person removes the finalizer, and Argo CD creates the group again: the nodes belong to the new group.
+#[tokio::test]
+async fn deletion_does_not_terminate_nodes_of_a_recreated_group() {
+    let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+    group.metadata.namespace = Some("team".into());
+    group.metadata.uid = Some("uid-1".into());
+    group.metadata.deletion_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(Timestamp::UNIX_EPOCH));
+    let pod = PodRef { namespace: "apps".into(), name: "p".into(), uid: "uid-p".into() };
+    let steps = || vec![NodeStep::ForceDelete { node: "n".into(), pod: pod.clone() }];
+    let answer = |uid: &'static str, deleted: Option<&'static str>| {
+        move |call: &fake::Call| match call.path.contains("instancegroups") {
+            true => (
+                200,
+                json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "web", "uid": uid, "deletionTimestamp": deleted}}),
+            ),
+            false => (200, json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}})),
+        }
+    };
+    let at = Some("1970-01-01T00:00:00Z");
+    let (applied, writes) = apply_steps_to(&group, steps(), None, answer("uid-1", at)).await;
+    assert_eq!((applied.error.is_none(), writes.len()), (true, 1), "{:?}", applied.error);
+    for other in [answer("uid-2", None), answer("uid-2", at)] {
+        let (applied, writes) = apply_steps_to(&group, steps(), None, other).await;
+        assert!(matches!(applied.error, Some(StepError::GroupGone)), "{:?}", applied.error);
+        assert_eq!(writes, Vec::<String>::new());
+    }
+    let gone = |_: &fake::Call| fake::failure(404, "NotFound", "gone");
+    let (applied, writes) = apply_steps_to(&group, steps(), None, gone).await;
+    assert!(matches!(applied.error, Some(StepError::GroupGone)) && writes.is_empty(), "{applied:?}");
+}
+
+/// A window may close while the plan is made; a drain that has begun goes to its end.
+#[tokio::test]
+async fn rollout_block_stops_new_replacements() {
+    let text = |text: &str| text.to_owned();
+    let cordon = NodeStep::CordonNode {
+        node: text("n"),
+        resource_version: text("1"),
+        instance: text("i-1"),
+        template_version: text("2"),
+        was_cordoned: false,
+    };
+    let pod = PodRef { namespace: text("apps"), name: text("p"), uid: text("uid-p") };
+    let drain = NodeStep::ForceDelete { node: text("n"), pod };
+    let closed = Some("the window closed");
+    assert_eq!(apply_blocked(vec![cordon.clone()], closed).await, (closed.map(text), vec![]));
+    assert_eq!(apply_blocked(vec![drain], closed).await, (None, vec![text("DELETE /api/v1/namespaces/apps/pods/p")]));
+    let (error, writes) = apply_blocked(vec![cordon], None).await;
+    assert_eq!((error, writes.len()), (None, 1));
+}
+
+/// A warning at each creation would teach people to ignore warnings. Without any warning, a deleted profile would
+/// go unnoticed.
+#[test]
+fn unknown_profile_is_expected_for_half_a_minute() {
+    let state = ProcessState::default();
+    let at = |second| Timestamp::from_second(second).expect("a time");
+    let unknown = "Invalid IAM Instance Profile name";
+    let expected = |message: &str, second| {
+        let error = AwsError::from_response("AutoScaling", "CreateAutoScalingGroup", "ValidationError", message, 400);
+        is_propagating(&state, "team/web", &StepError::Aws(error), at(second))
+    };
+    assert_eq!([0, 8, 24, 56].map(|second| expected(unknown, second)), [true, true, true, false]);
+    assert!(!expected("the subnet does not exist", 1), "another error is none that passes by itself");
+    state.track_unknown_profile("team/web", false, at(60));
+    assert!(expected(unknown, 4000), "another profile, hours later");
+}
