@@ -64,9 +64,11 @@ struct Source {
 }
 
 fn parse(text: &str) -> Source {
-    let text = text.split("#[cfg(test)]\nmod tests").next().unwrap_or_default();
+    let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
     let code: String =
         text.lines().filter(|line| !line.trim_start().starts_with("//")).flat_map(|line| [line, "\n"]).collect();
+    // `pub(in crate::a)` names a folder, and imports nothing.
+    let code = code.replace("pub(in crate::", "pub(");
     let mut source = Source::default();
     for statement in code.split(';') {
         let line = statement.rsplit('}').next().filter(|_| !statement.contains("use ")).unwrap_or(statement);
@@ -219,6 +221,13 @@ fn cycle_of_two_files_is_found() {
     }
     let arrows = vec![(module("a"), module("b")), (module("b"), module("a"))];
     assert_eq!(cycles(&graph), [arrows]);
+}
+
+/// Files whose tests are in a file of their own declare it at the top.
+#[test]
+fn imports_behind_a_declaration_of_tests_are_found() {
+    let source = parse("#[cfg(test)]\nmod tests;\nuse super::a::B;\n#[cfg(test)]\nmod tests {\n    use super::C;\n}\n");
+    assert_eq!(source.imports, [("super::a::B".to_owned(), "B".to_owned())]);
 }
 
 #[test]

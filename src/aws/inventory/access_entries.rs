@@ -1,43 +1,13 @@
 //! Access entries. All groups share one listing of each cluster; each listed entry is read once.
 
-use std::collections::HashMap;
-use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
-
-use super::batched_cache::ReadFn;
-use super::list_cache::Rows;
-use super::readers::read_each;
 use super::{Inventory, MaxAge};
-use crate::aws::{AccessEntry, Aws, AwsResult};
+use crate::aws::{AccessEntry, AwsResult};
 
 /// The key of an entry in the cache. The name of a cluster cannot contain a slash.
 fn key(cluster: &str, principal: &str) -> String {
     format!("{cluster}/{principal}")
-}
-
-/// Reads the listing of a cluster.
-pub(super) fn lists(aws: &Aws) -> ReadFn<Rows<()>> {
-    read_each(aws, |aws, cluster| {
-        async move {
-            let found = aws.eks.list_access_entries(&cluster).await?;
-            let rows: HashMap<_, _> = found.into_iter().map(|principal| (principal, ())).collect();
-            Ok(Some(Arc::new(rows)))
-        }
-        .boxed()
-    })
-}
-
-/// Reads one entry.
-pub(super) fn entries(aws: &Aws) -> ReadFn<AccessEntry> {
-    read_each(aws, |aws, key| {
-        async move {
-            let (cluster, principal) = key.split_once('/').unwrap_or_default();
-            aws.eks.describe_access_entry(cluster, principal).await
-        }
-        .boxed()
-    })
 }
 
 impl Inventory {
@@ -88,6 +58,8 @@ impl Inventory {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use futures::future::join_all;
 
     use super::*;

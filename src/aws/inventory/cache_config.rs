@@ -5,6 +5,9 @@
 
 use std::time::Duration;
 
+/// The maximum age of data that never changes.
+pub(crate) const NEVER_EXPIRES: Duration = Duration::MAX;
+
 /// Cache ages and batch delays. The defaults are those of the controller; tests use others.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct CacheConfig {

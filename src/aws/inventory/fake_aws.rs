@@ -217,11 +217,11 @@ impl AutoScaling for FakeAws {
 impl Ec2 for FakeAws {
     async fn describe_templates(&self, names: &[String]) -> AwsResult<Vec<LaunchTemplate>> {
         assert!(names.len() <= 200);
-        let fits = |name: &str, wanted: &String| {
-            let is_any = |(found, wanted): (u8, u8)| wanted == b'?' || found == wanted;
-            name.len() == wanted.len() && name.bytes().zip(wanted.bytes()).all(is_any)
+        let fits = |name: &str, pattern: &String| {
+            let is_any = |(found, pattern): (u8, u8)| pattern == b'?' || found == pattern;
+            name.len() == pattern.len() && name.bytes().zip(pattern.bytes()).all(is_any)
         };
-        let is_requested = |t: &&LaunchTemplate| names.iter().any(|wanted| fits(&t.name, wanted));
+        let is_requested = |t: &&LaunchTemplate| names.iter().any(|pattern| fits(&t.name, pattern));
         self.read("templates", names, |d| d.templates.values().filter(is_requested).cloned().collect()).await
     }
     async fn template_by_id(&self, id: &str) -> AwsResult<Option<LaunchTemplate>> {

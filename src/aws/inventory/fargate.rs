@@ -4,57 +4,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
-
 use super::Inventory;
-use super::batched_cache::{BatchedCache, ReadFn};
-use super::cache_config::CacheConfig;
-use super::readers::read_each;
-use crate::aws::error::none_if_not_found;
 use crate::aws::fargate::{FargateProfile, RouteTable};
-use crate::aws::{Aws, AwsErrorKind, AwsResult};
-
-/// The caches for Fargate.
-pub(super) struct FargateCaches {
-    names: Arc<BatchedCache<Arc<Vec<String>>>>,
-    profiles: Arc<BatchedCache<FargateProfile>>,
-    route_tables: Arc<BatchedCache<Arc<Vec<RouteTable>>>>,
-}
-
-impl FargateCaches {
-    pub(crate) fn new(aws: &Aws, config: CacheConfig) -> Self {
-        FargateCaches {
-            names: BatchedCache::new(1, config, names(aws)),
-            profiles: BatchedCache::new(1, config, profiles(aws)),
-            route_tables: BatchedCache::new(1, config, route_tables(aws)),
-        }
-    }
-}
-
-fn names(aws: &Aws) -> ReadFn<Arc<Vec<String>>> {
-    read_each(aws, |aws, cluster| {
-        async move {
-            // A deleted cluster has no profiles.
-            let names = none_if_not_found(aws.fargate.list_fargate_profiles(&cluster).await)?;
-            Ok(names.map(Arc::new))
-        }
-        .boxed()
-    })
-}
-
-fn profiles(aws: &Aws) -> ReadFn<FargateProfile> {
-    read_each(aws, |aws, key| {
-        async move {
-            let (cluster, name) = key.split_once('/').unwrap_or_default();
-            aws.fargate.describe_fargate_profile(cluster, name).await
-        }
-        .boxed()
-    })
-}
-
-fn route_tables(aws: &Aws) -> ReadFn<Arc<Vec<RouteTable>>> {
-    read_each(aws, |aws, vpc| async move { Ok(Some(Arc::new(aws.ec2.describe_route_tables(&vpc).await?))) }.boxed())
-}
+use crate::aws::{AwsErrorKind, AwsResult};
 
 /// The key of a profile in the cache. The name of a cluster cannot contain a slash.
 fn key(cluster: &str, name: &str) -> String {

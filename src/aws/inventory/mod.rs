@@ -18,6 +18,7 @@ mod instances;
 mod list_cache;
 mod nodegroups;
 mod readers;
+mod service_caches;
 #[cfg(test)]
 mod tests;
 mod writes;
@@ -38,7 +39,9 @@ use instances::Instances;
 use list_cache::ListCache;
 
 pub(crate) use self::readers::versions_of_template;
-pub(crate) use cache_config::CacheConfig;
+pub(crate) use cache_config::{CacheConfig, NEVER_EXPIRES};
+use readers::PROFILES;
+use service_caches::{FargateCaches, InstanceTypeCaches, NodegroupCaches};
 
 /// The shared, batched and cached reads of AWS.
 pub struct Inventory {
@@ -61,22 +64,17 @@ pub struct Inventory {
     profiles: ListCache<InstanceProfile>,
     policies: ListCache<()>,
     clusters: Arc<BatchedCache<Cluster>>,
-    nodegroups: nodegroups::NodegroupCaches,
+    nodegroups: NodegroupCaches,
     access_lists: ListCache<()>,
     access_entries: Arc<BatchedCache<AccessEntry>>,
     subnets: Arc<BatchedCache<Arc<Vec<NetworkObject>>>>,
     security_groups: Arc<BatchedCache<Arc<Vec<NetworkObject>>>>,
     network_objects: Arc<BatchedCache<NetworkObject>>,
-    instance_types: instance_types::InstanceTypeCaches,
+    instance_types: InstanceTypeCaches,
     amis: Arc<BatchedCache<Image>>,
     ssm_images: Arc<BatchedCache<String>>,
-    fargate: fargate::FargateCaches,
+    fargate: FargateCaches,
 }
-
-/// The name of the only list of instance profiles.
-const PROFILES: &str = "profiles";
-/// The maximum age of data that never changes.
-pub(crate) const NEVER_EXPIRES: Duration = Duration::MAX;
 
 impl Inventory {
     /// An empty inventory. Nothing is read until it is needed.
@@ -104,15 +102,15 @@ impl Inventory {
             profiles: ListCache::new(config, readers::profiles(&aws)),
             policies: ListCache::new(config, readers::policies(&aws)),
             clusters: BatchedCache::new(1, config, readers::clusters(&aws)),
-            fargate: fargate::FargateCaches::new(&aws, config),
-            nodegroups: nodegroups::NodegroupCaches::new(&aws, config),
-            access_lists: ListCache::new(config, access_entries::lists(&aws)),
-            access_entries: BatchedCache::new(1, config, access_entries::entries(&aws)),
+            fargate: FargateCaches::new(&aws, config),
+            nodegroups: NodegroupCaches::new(&aws, config),
+            access_lists: ListCache::new(config, readers::access_lists(&aws)),
+            access_entries: BatchedCache::new(1, config, readers::access_entries(&aws)),
             subnets: BatchedCache::new(1, config, readers::subnets(&aws)),
             security_groups: BatchedCache::new(1, config, readers::security_groups(&aws)),
             network_objects: BatchedCache::new(IDS, config, readers::network_objects(&aws)),
             amis: BatchedCache::new(IDS, config, readers::amis(&aws)),
-            instance_types: instance_types::InstanceTypeCaches::new(&aws, config),
+            instance_types: InstanceTypeCaches::new(&aws, config),
             ssm_images: BatchedCache::new(PARAMETERS, config, readers::ssm_images(&aws)),
             instances,
             config,

@@ -3,45 +3,9 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures::FutureExt;
-
 use super::Inventory;
-use super::batched_cache::{BatchedCache, ReadFn};
-use super::cache_config::CacheConfig;
-use super::readers;
+use crate::aws::AwsResult;
 use crate::aws::nodegroup::{Nodegroup, NodegroupName};
-use crate::aws::{Aws, AwsResult};
-
-/// The caches for managed node groups.
-pub(super) struct NodegroupCaches {
-    nodegroups: Arc<BatchedCache<Arc<Nodegroup>>>,
-    names: Arc<BatchedCache<Arc<Vec<String>>>>,
-}
-
-impl NodegroupCaches {
-    pub(crate) fn new(aws: &Aws, config: CacheConfig) -> Self {
-        NodegroupCaches {
-            nodegroups: BatchedCache::new(1, config, nodegroups(aws)),
-            names: BatchedCache::new(1, config, names(aws)),
-        }
-    }
-}
-
-fn nodegroups(aws: &Aws) -> ReadFn<Arc<Nodegroup>> {
-    readers::read_each(aws, |aws, key| {
-        async move {
-            let Some(name) = NodegroupName::parse(&key) else { return Ok(None) };
-            Ok(aws.nodegroups.describe_nodegroup(&name).await?.map(Arc::new))
-        }
-        .boxed()
-    })
-}
-
-fn names(aws: &Aws) -> ReadFn<Arc<Vec<String>>> {
-    readers::read_each(aws, |aws, cluster| {
-        async move { Ok(Some(Arc::new(aws.nodegroups.list_nodegroups(&cluster).await?))) }.boxed()
-    })
-}
 
 impl Inventory {
     /// A node group by name. `None` only after EKS reported that it does not exist.
@@ -70,6 +34,7 @@ impl Inventory {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::aws::inventory::CacheConfig;
     use crate::aws::inventory::fake_aws::FakeAws;
 
     const ANY_AGE: Duration = Duration::from_secs(3600);

@@ -7,17 +7,19 @@ use futures::stream::{self, StreamExt, TryStreamExt};
 use futures::{FutureExt, future::BoxFuture};
 use jiff::Timestamp;
 
-use super::PROFILES;
 use super::batched_cache::{BatchedCache, ReadFn};
 use super::cache_config::limits::LIST_DEFAULTS_THRESHOLD;
 use super::instances::Instances;
 use super::list_cache::Rows;
 use crate::aws::error::none_if_not_found;
 use crate::aws::{
-    Aws, AwsResult, Cluster, Ec2, Image, InstanceLaunch, InstanceProfile, LaunchConfiguration, LaunchTemplate,
-    LifecycleHook, MAX_ACTIVITIES, NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup, TemplateVersion,
-    WarmInstance,
+    AccessEntry, Aws, AwsResult, Cluster, Ec2, Image, InstanceLaunch, InstanceProfile, LaunchConfiguration,
+    LaunchTemplate, LifecycleHook, MAX_ACTIVITIES, NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup,
+    TemplateVersion, WarmInstance,
 };
+
+/// The name of the only list of instance profiles.
+pub(super) const PROFILES: &str = "profiles";
 
 /// A read that calls AWS once per key.
 pub(super) fn read_each<V, F>(aws: &Aws, read: F) -> ReadFn<V>
@@ -132,7 +134,7 @@ pub(super) fn templates(aws: &Aws) -> ReadFn<LaunchTemplate> {
 
 /// Whether a name matches a filter value of EC2 in which each `?` stands for a digit.
 fn matches_pattern(name: &str, pattern: &str) -> bool {
-    let fits = |(found, wanted): (u8, u8)| if wanted == b'?' { found.is_ascii_digit() } else { found == wanted };
+    let fits = |(found, pattern): (u8, u8)| if pattern == b'?' { found.is_ascii_digit() } else { found == pattern };
     name.len() == pattern.len() && name.bytes().zip(pattern.bytes()).all(fits)
 }
 
@@ -256,4 +258,27 @@ pub(super) fn amis(aws: &Aws) -> ReadFn<Image> {
 
 pub(super) fn ssm_images(aws: &Aws) -> ReadFn<String> {
     read_many(aws, |aws, names| async move { Ok(aws.ssm.parameters(&names).await?.into_iter().collect()) }.boxed())
+}
+
+/// Reads the principals of the access entries of a cluster.
+pub(super) fn access_lists(aws: &Aws) -> ReadFn<Rows<()>> {
+    read_each(aws, |aws, cluster| {
+        async move {
+            let found = aws.eks.list_access_entries(&cluster).await?;
+            let rows: HashMap<_, _> = found.into_iter().map(|principal| (principal, ())).collect();
+            Ok(Some(Arc::new(rows)))
+        }
+        .boxed()
+    })
+}
+
+/// Reads one access entry.
+pub(super) fn access_entries(aws: &Aws) -> ReadFn<AccessEntry> {
+    read_each(aws, |aws, key| {
+        async move {
+            let (cluster, principal) = key.split_once('/').unwrap_or_default();
+            aws.eks.describe_access_entry(cluster, principal).await
+        }
+        .boxed()
+    })
 }

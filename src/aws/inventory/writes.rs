@@ -4,7 +4,8 @@
 
 use std::sync::{Arc, PoisonError};
 
-use super::{Inventory, PROFILES, readers};
+use super::readers::PROFILES;
+use super::{Inventory, readers};
 use crate::aws::{InstanceProfile, LaunchTemplate, Role, TemplatePin, TemplateVersion};
 
 impl Inventory {
