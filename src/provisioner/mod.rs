@@ -20,6 +20,7 @@ pub(crate) mod observe;
 pub(crate) mod plan_input;
 pub(crate) mod recreated;
 pub mod rejected_fields;
+mod remove_finalizer;
 mod request;
 pub(crate) mod retained;
 pub mod role_region;
@@ -38,7 +39,7 @@ use crate::plan::Plan;
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::rotation::rolling_update::RollingUpdateDecision;
 pub use plan_input::PlanContext;
-use request::plan_rejected_spec;
+use remove_finalizer::{plan_nothing_to_delete, plan_rejected_spec};
 pub(crate) use request::{DeleteRequest, PlanRequest, PlanResult, StopRequest, cluster_mismatch};
 pub use snapshot::{
     ExtraNodes, NodeInPlaceChange, NodeReplacement, PlanSnapshot, Projection, Release, ReplacementLimits,
@@ -57,7 +58,7 @@ pub(crate) trait Provisioner: Sync {
     /// # Errors
     /// A read from AWS or Kubernetes failed.
     async fn plan_deletion(&self, o: &Observer<'_>, request: DeleteRequest<'_>) -> ObserveResult<Plan>;
-    /// Stops the rotation of a group that cannot be planned, for example because its spec became invalid: nodes are
+    /// Stops the rotation of a group that cannot be planned, for example because its spec became invalid. Nodes are
     /// uncordoned, and instances in standby, which have a replacement already, are removed. Needs no valid spec.
     ///
     /// # Errors

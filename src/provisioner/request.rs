@@ -8,14 +8,12 @@ use super::plan_input::PlanContext;
 use super::rejected_fields::{Part, RejectedFields, ValueSources};
 use super::snapshot::PlanSnapshot;
 use crate::api::names::annotation;
-use crate::api::spec_error::{self, SpecError, join_messages};
+use crate::api::spec_error::SpecError;
 use crate::api::{GroupId, InstanceGroupSpec, InstanceGroupStatus};
 use crate::aws::{InstanceState, NetworkObject};
 use crate::boundaries::{MergedAnnotations, Policy};
 use crate::index::spot::Recommendations;
-use crate::plan::{
-    Allowance, Event, EventKind, ObjectStep, Outcome, PersistentFailure, Plan, PlanBuilder, Reason, Write, blocked_plan,
-};
+use crate::plan::{Allowance, PersistentFailure, Plan, Reason, Write, blocked_plan};
 use crate::rotation::NodeInstance;
 use crate::rotation::crd::TemplateAuthor;
 use crate::settings::Settings;
@@ -230,30 +228,13 @@ impl NetworkLookup<'_> {
     }
 }
 
-/// The deletion of a group whose status records no resources and whose spec is rejected. Resources with the names and
-/// tags of such a group were not created for it, so nothing is deleted in AWS.
-pub(super) fn plan_rejected_spec(id: &GroupId, errors: &[SpecError]) -> Plan {
-    let mut builder = PlanBuilder::default();
-    if id.has_finalizer {
-        builder.push(ObjectStep::RemoveFinalizer);
-    }
-    let message =
-        format!("nothing is deleted in AWS, because nothing was created for this group: {}", join_messages(errors));
-    builder.events.push(Event::for_condition(
-        EventKind::Warning,
-        spec_error::first_reason(errors).to_string(),
-        message,
-    ));
-    builder.set_outcome_once(Outcome::Deleted);
-    builder.build(id, None)
-}
-
 #[cfg(test)]
 mod tests {
     use serde_json::json;
 
     use super::*;
     use crate::api::{InstanceGroup, group_id};
+    use crate::plan::Outcome;
 
     fn with_request<T>(
         spec: serde_json::Value,

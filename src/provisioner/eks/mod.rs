@@ -34,12 +34,14 @@ use jiff::Timestamp;
 
 use super::name_form::NameForm;
 use super::rejected_fields::{Part, RejectedFields};
-use super::{DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch};
+use super::{
+    DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch, plan_nothing_to_delete,
+};
 use crate::api::spec_error::SpecError;
 use crate::api::{InstanceGroupSpec, InstanceGroupStatus};
 use crate::boundaries::MergedAnnotations;
 use crate::ownership::has_ownership_tags;
-use crate::plan::{ObjectStep, Outcome, Plan, PlanBuilder, PlannedStep};
+use crate::plan::{Plan, PlannedStep};
 use crate::provisioner::limits::MAX_SCALING_GROUP_NAME;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, VerifiedNodes};
 use crate::rotation::crd::SubmissionPolicy;
@@ -360,14 +362,4 @@ fn recorded_form(desired: &desired::DesiredSpec, region: &str, status: &Instance
     let derived = GroupNames::new(&desired.cluster, &desired.id.namespace, &desired.id.name);
     let recorded = status.active_scaling_group_name.as_ref();
     recorded.and_then(|name| derived.form_of(name, region)).unwrap_or(NameForm::Plain)
-}
-
-/// The plan for a group whose status names no resources: only the finalizer is removed.
-fn plan_nothing_to_delete(id: &GroupId) -> Plan {
-    let mut builder = PlanBuilder::default();
-    if id.has_finalizer {
-        builder.push(ObjectStep::RemoveFinalizer);
-    }
-    builder.set_outcome_once(Outcome::Deleted);
-    builder.build(id, None)
 }

@@ -188,16 +188,6 @@ fn delete_next_profile(
     None
 }
 
-/// Plans the deletion of a group that has no AWS resources.
-pub(crate) fn plan_nothing_to_delete(id: &GroupId) -> Plan {
-    let mut builder = PlanBuilder::default();
-    if id.has_finalizer {
-        builder.push(ObjectStep::RemoveFinalizer);
-    }
-    builder.set_outcome_once(Outcome::Deleted);
-    builder.build(id, None)
-}
-
 /// Once the profiles are deleted: removes the join entries, the role, and the finalizer.
 fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
     if let Some(other) = input.wait_for {

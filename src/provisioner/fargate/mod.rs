@@ -32,7 +32,8 @@ use async_trait::async_trait;
 
 use super::rejected_fields::{Part, RejectedFields};
 use super::{
-    DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch, plan_rejected_spec,
+    DeleteRequest, GroupId, PlanRequest, PlanResult, Provisioner, StopRequest, cluster_mismatch,
+    plan_nothing_to_delete, plan_rejected_spec,
 };
 use crate::api::spec_error::SpecError;
 use crate::api::{InstanceGroupSpec, InstanceGroupStatus};
@@ -104,7 +105,7 @@ impl Provisioner for Fargate {
         let named = ownership::recorded_cluster(status).cloned().or(spec.cluster_name).filter(|name| !name.is_empty());
         let Some(cluster) = named.or_else(|| settings.cluster_name.clone()) else {
             if !ownership::has_created_resources(status) {
-                return Ok(delete::plan_nothing_to_delete(id));
+                return Ok(plan_nothing_to_delete(id));
             }
             let message = format!(
                 "{CLUSTER_FIELD} is not set, so the Fargate profile cannot be found; set it, or remove the finalizer if there is no profile"
