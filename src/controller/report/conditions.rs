@@ -5,8 +5,7 @@ use crate::api::Condition;
 use crate::api::names::condition;
 use crate::apply::Applied;
 use crate::boundaries::OverriddenValue;
-use crate::plan::{ConditionUpdate, Event, EventKind, EventReason, Outcome, Reason};
-use crate::provisioner::retained::USED_IN_OTHER_REGION;
+use crate::plan::{ConditionUpdate, Outcome, Reason};
 use crate::util::text::shorten;
 
 /// The result of merging the boundaries into one group.
@@ -60,7 +59,7 @@ pub(super) fn standard_conditions(
     }
 }
 
-/// The conditions of a locked group. The lock is no failure: the group is Ready while its nodes are.
+/// The conditions of a locked group. The lock is not a failure: the group is Ready while its nodes are.
 fn locked_conditions(message: &str, others: &[Outcome], ready: &Readiness) -> [Condition; 3] {
     let problem = others.iter().position(|other| other.stalled_reason().is_some());
     let wait = others.iter().find_map(|other| match other {
@@ -134,63 +133,6 @@ pub(super) fn with_tag_denied(mut update: ConditionUpdate, applied: &Applied) ->
         update.reason = condition::TAGGING_DENIED.into();
     }
     update
-}
-
-/// The event for the transition of a condition from `previous` to `new`, if there is one.
-pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) -> Option<Event> {
-    let was_true = previous.is_some_and(Condition::is_true);
-    let previous_reason = previous.and_then(|previous| previous.reason.as_deref()).map(condition::current_reason);
-    let same_reason = previous.is_some() && previous_reason == new.reason.as_deref();
-    let message = || new.message.clone().unwrap_or_default();
-    let reason = new.reason.clone().unwrap_or_default();
-    let warning = |reason: &str| Event::for_condition(EventKind::Warning, reason, message());
-    match (new.r#type.as_str(), new.is_true()) {
-        // After an edit of the spec, another problem of the same kind is news.
-        (condition::STALLED, true)
-            if !was_true
-                || !same_reason
-                || previous
-                    .is_some_and(|p| p.observed_generation != new.observed_generation && p.message != new.message) =>
-        {
-            let failed = [Reason::ReplacementsNotReady, Reason::StrategyFailed];
-            let is_failed_rotation = failed.iter().any(|r| r.to_string() == reason);
-            Some(match is_failed_rotation {
-                true => Event::warning(EventReason::InstanceGroupUpgradeFailed, message()),
-                false => warning(&reason),
-            })
-        }
-        (condition::LOCKED, true) if !was_true => {
-            Some(Event::for_condition(EventKind::Normal, condition::LOCKED, message()))
-        }
-        (condition::NODES_READY, true) if !was_true => {
-            Some(Event::normal(EventReason::InstanceGroupNodesReady, "all nodes are ready"))
-        }
-        (condition::NODES_READY, false) if was_true => {
-            Some(Event::warning(EventReason::InstanceGroupNodesNotReady, "not all nodes are ready"))
-        }
-        (condition::DRAIN_BLOCKED, true) if !was_true || !same_reason => {
-            Some(Event::warning(EventReason::DrainBlocked, message()))
-        }
-        (
-            kind @ (condition::ANNOTATIONS_IGNORED | condition::FIELDS_REJECTED | condition::WRITES_INEFFECTIVE),
-            true,
-        ) if !was_true || previous.is_none_or(|p| p.message != new.message) => Some(warning(kind)),
-        (condition::DRAIN_FORESEEN, true) if !was_true => Some(warning(condition::DRAIN_FORESEEN)),
-        (condition::RESOURCES_RETAINED, true) if !was_true => Some(match reason == USED_IN_OTHER_REGION {
-            true => Event::warning(EventReason::RoleRetained, message()),
-            false => warning(condition::RESOURCES_RETAINED),
-        }),
-        (condition::ADOPTED, true) if !was_true => Some(Event::normal(EventReason::Adopted, message())),
-        // The condition Stalled has the event.
-        (condition::BOUNDARIES_APPLIED, false) if reason == Reason::BoundariesUnavailable.to_string() => None,
-        (condition::BOUNDARIES_APPLIED, false) if !same_reason || was_true => Some(warning(&reason)),
-        (condition::BOUNDARIES_APPLIED, true)
-            if reason == "TenantValuesOverridden" && previous.is_none_or(|p| p.message != new.message) =>
-        {
-            Some(warning(&reason))
-        }
-        _ => None,
-    }
 }
 
 /// Limits a message to 2000 characters.

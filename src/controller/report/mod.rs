@@ -5,13 +5,14 @@ mod conditions;
 mod drain_blocked;
 mod object_events;
 mod outcome;
+mod transitions;
 
 use serde_json::{Value, json};
 
 pub use self::conditions::BoundariesSummary;
 use self::conditions::{
-    Readiness, boundaries_condition, boundaries_unavailable_update, locked_update, standard_conditions,
-    transition_event, truncate, with_tag_denied,
+    Readiness, boundaries_condition, boundaries_unavailable_update, locked_update, standard_conditions, truncate,
+    with_tag_denied,
 };
 use self::drain_blocked::drain_blocked_update;
 use self::object_events::object_events;
@@ -19,6 +20,8 @@ pub(crate) use self::outcome::{
     aws_failure, aws_remedy, had_no_effect, missing_iam_action, missing_kubernetes_permission, step_failure,
 };
 use self::outcome::{failed_write, failure_outcome, is_deleting, reported_outcome};
+pub use self::transitions::EndedCondition;
+use self::transitions::Transitions;
 use crate::api::names::condition;
 use crate::api::{Condition, CurrentState, InstanceGroupStatus, apply_merge_patch, diff_merge_patch, set_condition};
 use crate::apply::{Applied, StepError};
@@ -30,15 +33,6 @@ use crate::rotation::crd::decide::state::SUBMITTED;
 
 /// What is wrong with a stored object that cannot be decoded, and how to find it.
 pub(crate) const INVALID_OBJECT: &str = "a field of the stored object has a type that its schema does not allow; compare it with `kubectl explain ig.spec --recursive`";
-
-/// A condition about a problem that is no longer True.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EndedCondition {
-    /// Type of the condition.
-    pub condition: &'static str,
-    /// The reason it had: what the problem was.
-    pub reason: String,
-}
 
 /// The status patch and the events of one reconcile.
 #[derive(Debug, Default, PartialEq)]
@@ -66,11 +60,37 @@ pub fn report(
     boundaries: Option<&BoundariesSummary>,
     now: &str,
 ) -> Report {
-    let plan = &applied.plan;
     if matches!(applied.error, Some(StepError::MayNotWrite)) {
         return Report::default();
     }
     let outcome = reported_outcome(applied);
+    let mut step_events = step_events(applied);
+    if outcome == Outcome::Deleted {
+        step_events.push(deletion_event(old));
+        let object_events = object_events(applied, false);
+        return Report { step_events, object_events, outcome: Some(outcome), ..Report::default() };
+    }
+    let before = stored_status(old, applied);
+    let mut status = new_status(&before, applied, boundaries, &outcome);
+    let others = reported_others(applied);
+    let mut transitions = Transitions::new(&old.conditions, applied.plan.generation, now);
+    for condition in new_conditions(old, applied, boundaries, &outcome, &others, &status) {
+        transitions.update(condition);
+    }
+    let Transitions { conditions, events, ended: ended_conditions, .. } = transitions;
+    let transition_events = select_events(events, old, &outcome, &others, &status);
+    status["conditions"] = json!(conditions);
+    let patch = status_patch(&before, status, old);
+    let is_newly_blocked = transition_events.iter().any(|event| event.has_reason(EventReason::DrainBlocked));
+    let object_events = object_events(applied, is_newly_blocked);
+    let stalled = outcome.stalled_reason().or_else(|| others.iter().find_map(Outcome::stalled_reason));
+    let outcome = Some(outcome);
+    Report { patch, step_events, transition_events, object_events, ended_conditions, outcome, stalled }
+}
+
+/// The events of the applied steps and, once all are applied, of the plan.
+fn step_events(applied: &Applied) -> Vec<Event> {
+    let plan = &applied.plan;
     // Creating a role and attaching its policies is one event.
     let new_role = plan.steps.iter().any(|p| matches!(p.step, Step::Iam(IamStep::CreateRole(_))));
     let belongs_to_new_role = |p: &PlannedStep| new_role && matches!(p.step, Step::Iam(IamStep::AttachPolicy { .. }));
@@ -84,25 +104,33 @@ pub fn report(
         let events = plan.events.iter().filter(|_| applied.waiting_steps.is_empty());
         step_events.extend(events.filter(is_true).cloned());
     }
-    if outcome == Outcome::Deleted {
-        let is_retained = |c: &Condition| c.r#type == condition::RESOURCES_RETAINED && c.is_true();
-        let message = match old.conditions.iter().any(is_retained) {
-            true => "the deletion is complete; the event before names the resources that stay",
-            false => "the deletion is complete; the group has no resources any more",
-        };
-        step_events.push(Event::normal(EventReason::InstanceGroupDeleted, message));
-        let object_events = object_events(applied, false);
-        return Report { step_events, object_events, outcome: Some(outcome), ..Report::default() };
-    }
-    let (mut transition_events, mut ended_conditions) = (Vec::new(), Vec::new());
+    step_events
+}
+
+fn deletion_event(old: &InstanceGroupStatus) -> Event {
+    let is_retained = |c: &Condition| c.r#type == condition::RESOURCES_RETAINED && c.is_true();
+    let message = match old.conditions.iter().any(is_retained) {
+        true => "the deletion is complete; the event before names the resources that stay",
+        false => "the deletion is complete; no resources of the group are left",
+    };
+    Event::normal(EventReason::InstanceGroupDeleted, message)
+}
+
+/// The status in the stored object. Status writes among the applied steps are in it already.
+fn stored_status(old: &InstanceGroupStatus, applied: &Applied) -> Value {
     let mut status = serde_json::to_value(old).unwrap_or_default();
-    // Status writes among the steps are in the stored object already.
-    for planned in &plan.steps[..applied.steps_done] {
+    for planned in &applied.plan.steps[..applied.steps_done] {
         if let Step::Object(ObjectStep::UpdateStatus { status: written }) = &planned.step {
             apply_merge_patch(&mut status, written);
         }
     }
-    let before = status.clone();
+    status
+}
+
+/// The new status, without its conditions.
+fn new_status(stored: &Value, applied: &Applied, boundaries: Option<&BoundariesSummary>, outcome: &Outcome) -> Value {
+    let plan = &applied.plan;
+    let mut status = stored.clone();
     for (key, value) in &plan.status_update.fields {
         status[key] = value.clone();
     }
@@ -111,43 +139,34 @@ pub fn report(
         status["strategyProgress"]["state"] = json!(SUBMITTED);
         status["strategyProgress"]["uid"] = json!(uid);
     }
-    let state = current_state(&outcome);
-    status["currentState"] = json!(state.as_str());
+    status["currentState"] = json!(current_state(outcome).as_str());
     status["observedGeneration"] = json!(plan.generation);
     if let Some(boundaries) = boundaries {
         status["configMD5"] = if boundaries.hash.is_empty() { Value::Null } else { json!(boundaries.hash) };
         status["boundariesRevision"] =
             if boundaries.revision.is_empty() { Value::Null } else { json!(boundaries.revision) };
     }
-    let mut conditions = old.conditions.clone();
-    let mut update_condition = |new: Condition| {
-        let new = Condition { observed_generation: Some(plan.generation), ..new };
-        let previous = conditions.iter().find(|c| c.r#type == new.r#type).cloned();
-        set_condition(&mut conditions, new.clone(), now);
-        if let Some(previous) = previous.as_ref().filter(|previous| previous.is_true() && !new.is_true()) {
-            let condition = condition::PROBLEMS.into_iter().find(|problem| *problem == new.r#type);
-            let reason = previous.reason.clone().unwrap_or_default();
-            ended_conditions.extend(condition.map(|condition| EndedCondition { condition, reason }));
-        }
-        transition_events.extend(transition_event(previous.as_ref(), &new));
-    };
-    let others = reported_others(applied);
-    let readiness = Readiness { all: are_nodes_ready(plan, old), message: ready_message(&status) };
-    standard_conditions(&outcome, failed_write(applied), &others, &readiness)
-        .into_iter()
-        .for_each(&mut update_condition);
-    let stalled = outcome.stalled_reason().or_else(|| others.iter().find_map(Outcome::stalled_reason));
-    if let Some(ready) = known_readiness(applied, old) {
-        update_condition(Condition::new(
-            condition::NODES_READY,
-            ready,
-            if ready { "NodesReady" } else { "NodesNotReady" },
-            ready_message(&status),
-        ));
-    }
-    if let Some(boundaries) = boundaries {
-        update_condition(boundaries_condition(boundaries));
-    }
+    status
+}
+
+/// All conditions that the pass sets, in the order of their events.
+fn new_conditions(
+    old: &InstanceGroupStatus,
+    applied: &Applied,
+    boundaries: Option<&BoundariesSummary>,
+    outcome: &Outcome,
+    others: &[Outcome],
+    status: &Value,
+) -> Vec<Condition> {
+    let plan = &applied.plan;
+    let readiness = Readiness { all: are_nodes_ready(plan, old), message: ready_message(status) };
+    let mut conditions: Vec<_> =
+        standard_conditions(outcome, failed_write(applied), others, &readiness).into_iter().collect();
+    conditions.extend(known_readiness(applied, old).map(|ready| {
+        let reason = if ready { "NodesReady" } else { "NodesNotReady" };
+        Condition::new(condition::NODES_READY, ready, reason, ready_message(status))
+    }));
+    conditions.extend(boundaries.map(boundaries_condition));
     let exists = |kind: &str| old.conditions.iter().any(|c| c.r#type == kind);
     // A reconcile that failed before it tried the tags has nothing new to report about them.
     let tags_not_attempted = !applied.is_complete() && ownership::tagging_denied_condition(old).is_some();
@@ -156,50 +175,50 @@ pub fn report(
         .iter()
         .filter(|update| !(tags_not_attempted && update.condition_type == condition::ADOPTED))
         .map(|update| with_tag_denied(update.clone(), applied))
-        .chain(drain_blocked_update(applied, &outcome))
-        .chain([locked_update(&outcome)])
-        .chain(boundaries_unavailable_update(&outcome));
-    for update in updates.filter(|update| update.status || exists(update.condition_type)) {
-        update_condition(Condition::new(update.condition_type, update.status, &update.reason, update.message));
-    }
+        .chain(drain_blocked_update(applied, outcome))
+        .chain([locked_update(outcome)])
+        .chain(boundaries_unavailable_update(outcome));
+    let updates = updates.filter(|update| update.status || exists(update.condition_type));
+    conditions.extend(updates.map(|u| Condition::new(u.condition_type, u.status, &u.reason, u.message)));
+    conditions
+}
+
+/// The events of transitions that say something that no other event says.
+fn select_events(
+    mut events: Vec<Event>,
+    old: &InstanceGroupStatus,
+    outcome: &Outcome,
+    others: &[Outcome],
+    status: &Value,
+) -> Vec<Event> {
     // A group that is stalled by its fields has one event, with the reason.
-    let event_of_cause: Vec<_> =
-        transition_events.iter().filter(|e| e.reason != condition::FIELDS_REJECTED).cloned().collect();
-    transition_events.retain(|e| {
+    let event_of_cause: Vec<_> = events.iter().filter(|e| e.reason != condition::FIELDS_REJECTED).cloned().collect();
+    events.retain(|e| {
         e.reason != condition::FIELDS_REJECTED || event_of_cause.iter().all(|other| other.message != e.message)
     });
     // Earlier releases reported a lock as a reason of the condition Stalled.
     let was_locked = |c: &Condition| c.r#type == condition::STALLED && c.is_true() && c.has_reason(condition::LOCKED);
     if old.conditions.iter().any(was_locked) {
-        transition_events.retain(|e| e.reason != condition::LOCKED);
+        events.retain(|e| e.reason != condition::LOCKED);
     }
-    if old.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str()) && outcome == Outcome::Converged {
-        transition_events.push(Event::normal(EventReason::RotationCompleted, "all nodes run the desired version"));
+    if old.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str()) && *outcome == Outcome::Converged {
+        events.push(Event::normal(EventReason::RotationCompleted, "all nodes run the desired version"));
     }
     // During a rotation or a deletion, the events of its steps report how nodes come and go.
     if matches!(outcome, Outcome::Progressing { phase: Phase::Rotating | Phase::Deleting, .. }) {
-        transition_events.retain(|e| {
+        events.retain(|e| {
             !e.has_reason(EventReason::InstanceGroupNodesReady)
                 && !e.has_reason(EventReason::InstanceGroupNodesNotReady)
         });
     }
-    // New nodes that are still to come are no failure.
-    if is_scale_out(old, &status) {
-        transition_events.retain(|e| !e.has_reason(EventReason::InstanceGroupNodesNotReady));
+    // New nodes that are still to come are not a failure.
+    if is_scale_out(old, status) {
+        events.retain(|e| !e.has_reason(EventReason::InstanceGroupNodesNotReady));
     }
-    let lost = missing_nodes(&outcome, &others, ready_message(&status));
-    for event in transition_events
-        .iter_mut()
-        .filter(|e| e.has_reason(EventReason::InstanceGroupNodesNotReady) && !lost.is_empty())
-    {
-        event.message.clone_from(&lost);
-    }
-    status["conditions"] = json!(conditions);
-    let patch = status_patch(&before, status, old);
-    let outcome = Some(outcome);
-    let is_newly_blocked = transition_events.iter().any(|event| event.has_reason(EventReason::DrainBlocked));
-    let object_events = object_events(applied, is_newly_blocked);
-    Report { patch, step_events, transition_events, object_events, ended_conditions, outcome, stalled }
+    let lost = missing_nodes(outcome, others, ready_message(status));
+    let is_about_lost = |e: &&mut Event| e.has_reason(EventReason::InstanceGroupNodesNotReady) && !lost.is_empty();
+    events.iter_mut().filter(is_about_lost).for_each(|event| event.message.clone_from(&lost));
+    events
 }
 
 /// Whether the group wants more nodes than before, and lost none of those that were ready.

@@ -4,11 +4,12 @@ use super::*;
 use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
 use crate::apply::BlockedEviction;
 use crate::aws::AwsError;
+use crate::controller::report::transitions::transition_event;
 use crate::k8s::EvictionBlocker;
 use crate::plan::{ConditionUpdate, EventKind, PlanBuilder, PodRef, Recheck};
 
 #[test]
-fn renamed_reason_is_no_transition() {
+fn renamed_reason_is_not_a_transition() {
     let renamed = [
         (condition::STALLED, "NotOurs", "OwnershipConflict"),
         (condition::DRAIN_BLOCKED, "BudgetRefused", "EvictionBlocked"),

@@ -1,0 +1,103 @@
+//! Transitions of conditions, and the events that report them.
+
+use crate::api::names::condition;
+use crate::api::{Condition, set_condition};
+use crate::plan::{Event, EventKind, EventReason, Reason};
+use crate::provisioner::retained::USED_IN_OTHER_REGION;
+
+/// A condition about a problem that is no longer True.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct EndedCondition {
+    /// Type of the condition.
+    pub condition: &'static str,
+    /// The reason it had: what the problem was.
+    pub reason: String,
+}
+
+/// The conditions of a group while they are updated, and what changes with that.
+pub(super) struct Transitions<'a> {
+    /// The conditions.
+    pub conditions: Vec<Condition>,
+    /// The events of the transitions.
+    pub events: Vec<Event>,
+    /// The problems that ended.
+    pub ended: Vec<EndedCondition>,
+    generation: i64,
+    now: &'a str,
+}
+
+impl<'a> Transitions<'a> {
+    pub(super) fn new(old: &[Condition], generation: i64, now: &'a str) -> Self {
+        Transitions { conditions: old.to_vec(), events: Vec::new(), ended: Vec::new(), generation, now }
+    }
+
+    /// Sets a condition, and keeps the event of its transition.
+    pub(super) fn update(&mut self, new: Condition) {
+        let new = Condition { observed_generation: Some(self.generation), ..new };
+        let previous = self.conditions.iter().find(|c| c.r#type == new.r#type).cloned();
+        set_condition(&mut self.conditions, new.clone(), self.now);
+        if let Some(previous) = previous.as_ref().filter(|previous| previous.is_true() && !new.is_true()) {
+            let condition = condition::PROBLEMS.into_iter().find(|problem| *problem == new.r#type);
+            let reason = previous.reason.clone().unwrap_or_default();
+            self.ended.extend(condition.map(|condition| EndedCondition { condition, reason }));
+        }
+        self.events.extend(transition_event(previous.as_ref(), &new));
+    }
+}
+
+/// The event for the transition of a condition from `previous` to `new`, if there is one.
+pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) -> Option<Event> {
+    let was_true = previous.is_some_and(Condition::is_true);
+    let previous_reason = previous.and_then(|previous| previous.reason.as_deref()).map(condition::current_reason);
+    let same_reason = previous.is_some() && previous_reason == new.reason.as_deref();
+    let message = || new.message.clone().unwrap_or_default();
+    let reason = new.reason.clone().unwrap_or_default();
+    let warning = |reason: &str| Event::for_condition(EventKind::Warning, reason, message());
+    match (new.r#type.as_str(), new.is_true()) {
+        // After an edit of the spec, another problem of the same kind is news.
+        (condition::STALLED, true)
+            if !was_true
+                || !same_reason
+                || previous
+                    .is_some_and(|p| p.observed_generation != new.observed_generation && p.message != new.message) =>
+        {
+            let failed = [Reason::ReplacementsNotReady, Reason::StrategyFailed];
+            let is_failed_rotation = failed.iter().any(|r| r.to_string() == reason);
+            Some(match is_failed_rotation {
+                true => Event::warning(EventReason::InstanceGroupUpgradeFailed, message()),
+                false => warning(&reason),
+            })
+        }
+        (condition::LOCKED, true) if !was_true => {
+            Some(Event::for_condition(EventKind::Normal, condition::LOCKED, message()))
+        }
+        (condition::NODES_READY, true) if !was_true => {
+            Some(Event::normal(EventReason::InstanceGroupNodesReady, "all nodes are ready"))
+        }
+        (condition::NODES_READY, false) if was_true => {
+            Some(Event::warning(EventReason::InstanceGroupNodesNotReady, "not all nodes are ready"))
+        }
+        (condition::DRAIN_BLOCKED, true) if !was_true || !same_reason => {
+            Some(Event::warning(EventReason::DrainBlocked, message()))
+        }
+        (
+            kind @ (condition::ANNOTATIONS_IGNORED | condition::FIELDS_REJECTED | condition::WRITES_INEFFECTIVE),
+            true,
+        ) if !was_true || previous.is_none_or(|p| p.message != new.message) => Some(warning(kind)),
+        (condition::DRAIN_FORESEEN, true) if !was_true => Some(warning(condition::DRAIN_FORESEEN)),
+        (condition::RESOURCES_RETAINED, true) if !was_true => Some(match reason == USED_IN_OTHER_REGION {
+            true => Event::warning(EventReason::RoleRetained, message()),
+            false => warning(condition::RESOURCES_RETAINED),
+        }),
+        (condition::ADOPTED, true) if !was_true => Some(Event::normal(EventReason::Adopted, message())),
+        // The condition Stalled has the event.
+        (condition::BOUNDARIES_APPLIED, false) if reason == Reason::BoundariesUnavailable.to_string() => None,
+        (condition::BOUNDARIES_APPLIED, false) if !same_reason || was_true => Some(warning(&reason)),
+        (condition::BOUNDARIES_APPLIED, true)
+            if reason == "TenantValuesOverridden" && previous.is_none_or(|p| p.message != new.message) =>
+        {
+            Some(warning(&reason))
+        }
+        _ => None,
+    }
+}
