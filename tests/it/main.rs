@@ -12,6 +12,7 @@ mod instance;
 mod layout;
 mod lint;
 mod mixed_instances;
+mod named_files;
 mod plans;
 mod purity;
 mod rbac;

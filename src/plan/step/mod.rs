@@ -1,5 +1,6 @@
-//! A step of a plan: one write with its complete input. Each topic has a file with its steps,
-//! their names and their events. [`crate::apply`] has a file of the same name that runs them.
+//! A step of a plan: one write with its complete input. Each topic has a file with its steps, their names and their
+//! events. [`crate::apply`] has a file of the same name that runs them; the steps of one provisioner run in `apply` of
+//! that provisioner.
 
 mod eks;
 mod fargate;
