@@ -216,7 +216,7 @@ pub(crate) fn label_items(text: &str) -> impl Iterator<Item = Result<(&str, &str
     })
 }
 
-/// Whether the value of `lock-upgrades` or `protect-deletion` is a usual word for "true". Both are emergency brakes.
+/// Whether the value of `lock-upgrades` or `protect-deletion` is a usual word for "true". Both protect nodes in an emergency.
 pub(crate) fn is_true_word(value: &str) -> bool {
     ["true", "yes", "on", "1", "t", "y"].contains(&value.trim().to_ascii_lowercase().as_str())
 }

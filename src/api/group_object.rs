@@ -10,7 +10,7 @@ use serde_json::Value;
 
 use super::{InstanceGroup, InstanceGroupStatus, NodeDemand, used_nodes};
 
-/// An InstanceGroup as the API server stores it. One that cannot be decoded does not stop the watch: the controller
+/// An InstanceGroup as the API server stores it. One that cannot be decoded does not stop the watch. The controller
 /// reports a condition on it, and still uses the names recorded in its status. kube's `DeserializeGuard` would lose
 /// that status.
 #[derive(Clone, Debug)]

@@ -43,7 +43,8 @@ pub(crate) use fields::IntOrString;
 pub use group_id::{GroupId, group_id};
 pub(crate) use group_object::GroupObject;
 pub(crate) use node_count::{NodeDemand, has_resources, used_nodes};
-pub use patch::{apply_merge_patch, diff_merge_patch};
+pub use patch::apply_merge_patch;
+pub(crate) use patch::diff_merge_patch;
 pub(crate) use redact::{display_value, redacted};
 pub use revision_status::{
     BoundariesRevisionStatus, BudgetLimit, BudgetUser, CheckState, CheckStatus, GroupDrainForecast, LaggingGroup,
@@ -62,4 +63,4 @@ pub use status::{
 pub use status_effective::EffectiveValues;
 pub use status_fargate::FargateStatus;
 pub use status_rollout::RolloutRecord;
-pub use validate::{SchemaViolation, SchemaViolationKind, check_spec, decode_spec, decode_spec_with_errors};
+pub use validate::{SchemaViolation, SchemaViolationKind, decode_spec, decode_spec_with_errors};

@@ -130,7 +130,7 @@ pub(crate) mod condition {
     pub(crate) const RECONCILING: &str = "Reconciling";
     /// The group needs manual intervention; the message contains the remedy.
     pub(crate) const STALLED: &str = "Stalled";
-    /// A lock holds a change of nodes; the message names the lock and the change. It is no failure.
+    /// A lock holds a change of nodes; the message names the lock and the change. It is not a failure.
     pub(crate) const LOCKED: &str = "Locked";
     /// Whether the ConfigMap was applied, and which values of the tenant it overrode.
     pub(crate) const BOUNDARIES_APPLIED: &str = "BoundariesApplied";
@@ -138,10 +138,10 @@ pub(crate) mod condition {
     pub(crate) const ROTATION_HALTED: &str = "RotationHalted";
     /// A node cannot be drained; the message names the pod and the budget.
     pub(crate) const DRAIN_BLOCKED: &str = "DrainBlocked";
-    /// A newer revision of the boundaries has not reached the group; the message says why. It is no failure.
+    /// A newer revision of the boundaries has not reached the group; the message says why. It is not a failure.
     pub(crate) const ROLLOUT_PENDING: &str = "RolloutPending";
     /// Pods will block drains that a newer revision of the boundaries will start. The message names the owner of the
-    /// pods, the budget and the remedy. It is no failure.
+    /// pods, the budget and the remedy. It is not a failure.
     pub(crate) const DRAIN_FORESEEN: &str = "DrainForeseen";
     /// The controller adopted existing resources; the message lists differences from a new group.
     pub(crate) const ADOPTED: &str = "Adopted";

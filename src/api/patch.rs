@@ -21,7 +21,7 @@ pub fn apply_merge_patch(target: &mut Value, patch: &Value) {
 
 /// The merge patch that turns the object `before` into `after`; `None` when they are equal. Lists are replaced as a
 /// whole, removed fields become null, and a null field equals an absent one.
-pub fn diff_merge_patch(before: &Value, after: &Value) -> Option<Value> {
+pub(crate) fn diff_merge_patch(before: &Value, after: &Value) -> Option<Value> {
     let empty = Map::new();
     let (before, after) = (before.as_object().unwrap_or(&empty), after.as_object().unwrap_or(&empty));
     let mut patch = Map::new();

@@ -107,7 +107,7 @@ pub enum RolloutPhase {
 
 impl RolloutPhase {
     /// Whether the rollout, or the return from it, has begun and not ended.
-    pub fn is_under_way(self) -> bool {
+    pub(crate) fn is_under_way(self) -> bool {
         match self {
             Self::Assessing | Self::Rolling | Self::Halted | Self::Returning => true,
             Self::Complete | Self::Aborted | Self::Superseded => false,
@@ -116,7 +116,7 @@ impl RolloutPhase {
 
     /// Whether groups replace nodes in this phase. After the end, those do that were deferred or locked, and those that
     /// return.
-    pub fn replaces_nodes(self) -> bool {
+    pub(crate) fn replaces_nodes(self) -> bool {
         match self {
             Self::Rolling | Self::Returning | Self::Complete | Self::Aborted => true,
             Self::Assessing | Self::Halted | Self::Superseded => false,

@@ -202,8 +202,8 @@ pub struct RollingUpdate {
     #[schemars(regex(pattern = DURATION), length(max = 32))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub join_timeout: Option<String>,
-    /// Maximum number of healthy nodes that may be in standby at the same time while their replacements launch: a
-    /// number, or a percentage of the desired capacity, rounded up (default 0).
+    /// Maximum number of healthy nodes that may be in standby at the same time while their replacements launch.
+    /// A number, or a percentage of the desired capacity, rounded up (default 0).
     #[schemars(schema_with = "int_or_percent")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_surge: Option<IntOrString>,

@@ -54,7 +54,7 @@ pub struct WarmPool {
     #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_size: Option<i64>,
-    /// Maximum number of instances in the warm pool and the group together. -1 means the group's own maxSize; 0 (the
+    /// Maximum number of instances in the warm pool and the group together. -1 means the group's own maxSize. 0 (the
     /// default) means the warm pool's minSize.
     #[schemars(range(min = -1, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -73,8 +73,8 @@ pub struct EksConfiguration {
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_pair_name: Option<String>,
-    /// Machine image, required after the merge: an AMI ID; latest for the newest EKS image (case does not matter); or
-    /// ssm:// followed by an image version, or on Windows by a release such as 2022 or 2022-full.
+    /// Machine image, required after the merge. An AMI ID; latest for the newest EKS image (case does not matter); or
+    /// ssm:// followed by an image version. On Windows, ssm:// is followed by a release such as 2022 or 2022-full.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,

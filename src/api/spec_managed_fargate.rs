@@ -149,7 +149,7 @@ pub struct NodeRepairConfig {
 )]
 pub struct ManagedStrategy {
     /// Maximum number of nodes that may be unavailable at the same time during a version update or a move to another
-    /// node group: a number from 1 to 100, or a percentage (default of EKS: 1).
+    /// node group. A number from 1 to 100, or a percentage (default of EKS: 1).
     #[schemars(schema_with = "int_or_percent")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,

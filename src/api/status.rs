@@ -102,7 +102,7 @@ pub struct InstanceGroupStatus {
     /// Launch template version that nodes should run.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub template: Option<TemplateStatus>,
-    /// Instances that have been in service for more than a tenth of joinTimeout and whose node is not Ready, with the
+    /// Instances that have been in service for more than a tenth of joinTimeout, and whose node is not Ready. Each has the
     /// time in RFC 3339 from which joinTimeout counts.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
     pub joining: BTreeMap<String, String>,
@@ -145,7 +145,7 @@ pub struct InstanceGroupStatus {
     /// How the group came to that revision; absent without the key `rollout` in the ConfigMap.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutRecord>,
-    /// Revision of the ConfigMap that made the group, or fields of it, invalid although its spec had not changed; absent
+    /// Revision of the ConfigMap that made the group, or fields of it, invalid although its spec had not changed. Absent
     /// once nothing of it is rejected.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub rejected_by_revision: Option<String>,
@@ -170,7 +170,7 @@ impl InstanceGroupStatus {
         Self { observed_generation, ..self.clone() } == Self::default()
     }
 
-    /// Whether no reconcile of the group has ended: the first one may have been interrupted after it recorded what it makes,
+    /// Whether no reconcile of the group has ended. The first one may have been interrupted after it recorded what it makes,
     /// or could not read AWS.
     pub(crate) fn is_new(&self) -> bool {
         let is_empty = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
@@ -368,8 +368,8 @@ pub struct ManagedAttributes {
     /// get those of the scaling group.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub instance_tags: Option<BTreeMap<String, String>>,
-    /// Values of tags, by key, that a change of the running instances may have set whose end is not recorded; an empty list
-    /// for a tag that it may have removed.
+    /// Values of tags, by key, that a change of the running instances may have set whose end is not recorded. An empty list
+    /// stands for a tag that it may have removed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
     pub started_instance_tags: BTreeMap<String, BTreeSet<String>>,
     /// Names of lifecycle hooks.

@@ -40,7 +40,7 @@ pub struct SchemaViolation {
 
 /// Errors in a merged spec: wrong types and violated rules. Unknown fields are no errors, because the API server drops
 /// them.
-pub fn check_spec(spec: &Value) -> Vec<SchemaViolation> {
+pub(crate) fn check_spec(spec: &Value) -> Vec<SchemaViolation> {
     let mut found = find_violations(spec);
     found.retain(|error| error.kind != SchemaViolationKind::Unknown);
     found

@@ -37,7 +37,7 @@ impl MergedAnnotations {
     }
 
     /// All annotations, by key.
-    pub fn as_map(&self) -> &BTreeMap<String, String> {
+    pub(crate) fn as_map(&self) -> &BTreeMap<String, String> {
         &self.0
     }
 }
@@ -82,8 +82,8 @@ impl MergedSpec {
     }
 
     /// A path with the entry of a list as its author knows it; `None` where the index is that of the author's own list.
-    /// The entries of a list that the boundaries merged have other indexes than in the lists it was merged from: they are
-    /// named by what identifies them, as in `taints[key=team]`, or by the tenant's own index.
+    /// The entries of a list that the boundaries merged have other indexes than in the lists it was merged from. They
+    /// are named by what identifies them, as in `taints[key=team]`, or by the tenant's own index.
     pub(crate) fn author_path(&self, path: &str) -> Option<String> {
         let (list, rest) = path.split_once('[')?;
         let (index, rest) = rest.split_once(']')?;
