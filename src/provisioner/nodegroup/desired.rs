@@ -9,7 +9,7 @@ use crate::aws::nodegroup::{ImmutableFields, MaxUnavailable, NodegroupTaint};
 use crate::boundaries::MergedAnnotations;
 use crate::provisioner::eks::names::reserved_tag;
 use crate::provisioner::{GroupId, label_rules, limits};
-use crate::rotation::rolling_update::settings::RollingUpdate;
+use crate::rotation::rolling_update::settings::RollingUpdateSettings;
 
 /// The desired state of a group, from the tenant's spec and the admin's defaults. Fields that are `None` are not changed, or
 /// are left to EKS.
@@ -40,7 +40,7 @@ pub struct DesiredSpec {
     /// Whether EKS replaces unhealthy nodes (node auto repair).
     pub node_repair: Option<bool>,
     /// How nodes are drained during a blue/green replacement.
-    pub rolling_update: RollingUpdate,
+    pub rolling_update: RollingUpdateSettings,
 }
 
 impl DesiredSpec {
@@ -84,7 +84,7 @@ pub fn parse_with_errors(
     spec: &InstanceGroupSpec,
 ) -> (DesiredSpec, Vec<SpecError>) {
     let mut errors = SpecErrors::under(CONFIGURATION_PATH);
-    let rolling_update = RollingUpdate::parse(&mut errors, annotations, spec);
+    let rolling_update = RollingUpdateSettings::parse(&mut errors, annotations, spec);
     let managed = spec.eks_managed.clone().unwrap_or_default();
     let c = managed.configuration.unwrap_or_default();
     let (min_size, max_size) = parse_sizes(&mut errors, managed.min_size, managed.max_size);

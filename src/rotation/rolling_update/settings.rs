@@ -11,7 +11,7 @@ use crate::boundaries::MergedAnnotations;
 
 /// The strategy `rollingUpdate` with its defaults filled in.
 #[derive(Clone, Debug, PartialEq)]
-pub struct RollingUpdate {
+pub struct RollingUpdateSettings {
     /// How many nodes may be unavailable at once.
     pub max_unavailable: IntOrPercent,
     /// How many healthy nodes may be in standby at once while their replacements launch.
@@ -28,7 +28,7 @@ pub struct RollingUpdate {
     pub in_place: BTreeSet<InPlaceField>,
 }
 
-impl RollingUpdate {
+impl RollingUpdateSettings {
     /// Parses the strategy and the rotate-at annotation; invalid values are added to `errors`.
     pub(crate) fn parse(errors: &mut SpecErrors, annotations: &MergedAnnotations, spec: &InstanceGroupSpec) -> Self {
         let rolling = spec.strategy.as_ref().and_then(|s| s.rolling_update.clone()).unwrap_or_default();

@@ -4,7 +4,7 @@ use super::*;
 use instance_manager::plan::{InPlaceChange, InPlaceRecord, NodeStep, NodeTaint, ObjectStep, PlannedStep};
 use instance_manager::provisioner::eks::input::Snapshot;
 use instance_manager::provisioner::{PlanContext, PlanSnapshot as _, Projection};
-use instance_manager::rotation::rolling_update::settings::RollingUpdate;
+use instance_manager::rotation::rolling_update::settings::RollingUpdateSettings;
 use instance_manager::settings::Settings;
 
 const BOTH: &str = "[labels, taints]";
@@ -347,7 +347,7 @@ proptest! {
         let with_field = scenario.clone().with(|s| {
             let field = resolved(&spec(BOTH, ""), &[]).desired.rolling_update.in_place;
             let rolling = &mut s.resolved.desired.rolling_update;
-            *rolling = RollingUpdate { in_place: field, ..rolling.clone() };
+            *rolling = RollingUpdateSettings { in_place: field, ..rolling.clone() };
         });
         let without_record = |scenario: &Scenario| {
             let mut plan = scenario.plan();

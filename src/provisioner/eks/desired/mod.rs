@@ -18,7 +18,7 @@ use crate::api::{
 use crate::auth::JoinAuth;
 use crate::boundaries::MergedAnnotations;
 use crate::provisioner::{GroupId, limits};
-use crate::rotation::rolling_update::settings::RollingUpdate;
+use crate::rotation::rolling_update::settings::RollingUpdateSettings;
 use crate::util::redact::Redacted;
 pub(crate) use attributes::{METRICS, PROCESSES};
 use attributes::{hooks, known_names, tag_specifications, tags, warm_pool, with_autoscaler_tags};
@@ -78,7 +78,7 @@ pub fn parse_with_errors(
             .as_deref()
             .and_then(ScalingConfigurationKind::parse)
             .unwrap_or(ScalingConfigurationKind::LaunchTemplate),
-        rolling_update: RollingUpdate::parse(&mut errors, annotations, spec),
+        rolling_update: RollingUpdateSettings::parse(&mut errors, annotations, spec),
         crd_strategy: crd(&mut errors, id, annotations, spec),
         image: image(&mut errors, &c.image, os_family),
         instance_type: instance_type(&mut errors, &c.instance_type),

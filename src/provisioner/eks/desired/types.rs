@@ -11,7 +11,7 @@ use crate::aws::{
 use crate::provisioner::GroupId;
 use crate::provisioner::eks::user_data::{Mount, OsFamily, Stage, Taint};
 use crate::rotation::crd::CrdUpgrade;
-use crate::rotation::rolling_update::settings::RollingUpdate;
+use crate::rotation::rolling_update::settings::RollingUpdateSettings;
 use crate::util::redact::Redacted;
 
 /// The desired state of a group: the merged spec of tenant and admin defaults, parsed.
@@ -30,7 +30,7 @@ pub struct DesiredSpec {
     /// Whether the spec, or the flag, asks for a launch template or a launch configuration.
     pub scaling_configuration: ScalingConfigurationKind,
     /// How nodes are replaced.
-    pub rolling_update: RollingUpdate,
+    pub rolling_update: RollingUpdateSettings,
     /// The strategy `crd`, where another controller's resource replaces nodes; `None` with `rollingUpdate`.
     pub crd_strategy: Option<CrdUpgrade>,
     /// The image to launch.
