@@ -1,4 +1,4 @@
-"""The wall clock of the controllers of a world, which can be moved. What measures durations goes on as it was."""
+"""The wall clock of the controllers of a world, which can be moved. What measures durations continues as it was."""
 
 import os
 import pathlib

@@ -116,7 +116,7 @@ class Runner:
         paused.signal(signal.SIGCONT)
 
     def leader(self):
-        """Who holds the lease, or None; of controllers without one, whoever runs."""
+        """Who holds the lease, or None; of controllers without one, the one that runs."""
         if not self.settings["lease"]:
             return next((each.key for each in self.controllers if each.running), None)
         return ((self.cloud.get(self.settings["lease"]) or {}).get("spec") or {}).get("holderIdentity") or None

@@ -6,7 +6,7 @@ A group is `{"annotations": ..., "spec": ...}`. Groups that are taken over are a
 state of tests/e2e/keiko_groups.py; their first event gives them a spec of this module. Each event has a trigger, `{"after": seconds}` or `{"writes": k}` (after
 the controller's k-th write to AWS or the API server since the event before), and is one of:
 
-    {"kind": "transition", "group": name, "to": <group>}  applied; `"bad": true` if nobody can realize it
+    {"kind": "transition", "group": name, "to": <group>}  applied; `"bad": true` if it cannot be realized
     {"kind": "config", "config": <data>}
     {"kind": "mode", "mode": <another authentication mode of the cluster>}
     {"kind": "delete", "group": name}
@@ -91,7 +91,7 @@ def generate(seed, disturb=True, only=None, variant=1, size=None):
     chance.shuffle(shapes)
     shape_of = dict(zip(names, shapes, strict=True))
     choices = {name: spec_generator.draw_group(chance, shape_of[name]) for name in names}
-    # Drawn apart: scenarios of the usual size stay what they are.
+    # Drawn separately: scenarios of the usual size stay what they are.
     more = random.Random(f"{seed}/wide")
     shared = draw_shared(more, shape_of) if size else set()
     groups = {name: compose(name, shape_of, choices, shared) for name in names}
@@ -107,7 +107,7 @@ def generate(seed, disturb=True, only=None, variant=1, size=None):
         scenario["events"].insert(chance.randrange(len(scenario["events"])), draw_change(chance, name, shape_of, choices, present, shared))
     if size:
         scenario = with_releases(widened(scenario, more), random.Random(f"{seed}/releases"))
-    # Drawn apart: another set of perturbations leaves the world and its changes as they are.
+    # Drawn separately: another set of perturbations leaves the world and its changes as they are.
     key = f"{seed}/perturbations" + (f"/{variant}" if variant > 1 else "")
     scenario = with_perturbations(scenario, random.Random(key), found) if disturb else scenario
     return hastened(scenario, factor) if size else scenario
@@ -259,7 +259,7 @@ def fresh(scenario):
 
 
 def transitions(scenario):
-    """How many changes it has, by kind: of specs, to specs that nobody can realize, of the ConfigMap, deletions."""
+    """How many changes it has, by kind: of specs, to specs that cannot be realized, of the ConfigMap, deletions."""
     found = collections.Counter()
     for event in scenario["events"]:
         if event["kind"] in ("config", "delete", "mode"):

@@ -31,7 +31,7 @@ class Writes:
         return sum(count for _, count in self._counted)
 
     def _is_controllers(self, line):
-        """Whether a line of either log is a write of a controller under test, leases apart."""
+        """Whether a line of either log is a write of a controller under test, other than of a lease."""
         if "kind" in line and "seq" in line:
             return line["kind"] == "call" and line["caller"]["key"].startswith("controller")
         return line["user"]["username"] == self._user and line.get("objectRef", {}).get("resource") != "leases"

@@ -159,7 +159,7 @@ def newest_phase(cloud):
 
 
 def stop_bad_change(cloud, watch):
-    """A bad image halts in the canary, which goes back by itself; no other tenant is touched."""
+    """A bad image halts in the canary, which returns by itself; no other tenant is touched."""
     show(file("rollout.yaml"))
     cloud.kubectl("label", "namespace", "team-shop", "rollout/wave=canary")
     cloud.apply(with_waves(NEW_IMAGE))
@@ -175,9 +175,9 @@ def stop_bad_change(cloud, watch):
 
 
 def roll_out(cloud, watch):
-    """The mended change goes through the waves, and a tenant puts it off."""
+    """The corrected change reaches the groups in waves, and a tenant defers it."""
     until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))
-    print(f"  team-search puts it off: kubectl annotate namespace team-search instancemgr.keikoproj.io/defer-until={until}")
+    print(f"  team-search defers it: kubectl annotate namespace team-search instancemgr.keikoproj.io/defer-until={until}")
     cloud.kubectl("annotate", "namespace", "team-search", f"instancemgr.keikoproj.io/defer-until={until}")
     cloud.apply(with_waves(THIRD_IMAGE))
     watch.until(lambda groups: newest_phase(cloud) == "Complete" and all_ready(groups), "the end of the rollout")
@@ -251,9 +251,9 @@ def main():
         plan(cloud, new)
     with phase("admin: change that one line; nodes rotate, one at a time in each group"):
         rotate(cloud, watch, new)
-    with phase("admin: a bad image, with waves: it halts in the canary, which goes back by itself"):
+    with phase("admin: a bad image, with waves: it halts in the canary, which returns by itself"):
         stop_bad_change(cloud, watch)
-    with phase("admin: the mended image goes through the waves; a tenant puts it off"):
+    with phase("admin: the corrected image reaches the groups in waves; a tenant defers it"):
         roll_out(cloud, watch)
     with phase("two tenants: a managed node group and a Fargate profile"):
         create_aws_managed(cloud, watch)

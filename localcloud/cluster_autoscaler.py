@@ -1,7 +1,7 @@
 """A stand-in for the Kubernetes Cluster Autoscaler: what it takes away from scaling groups, as its source has it (1.36).
 
 It removes instances that do not become Nodes, takes back what was asked for and could not be launched, and removes Nodes that
-nobody needs. Each of these lowers the desired capacity. It never raises it: pods that find no Node stay pending.
+no pod needs. Each of these lowers the desired capacity. It never raises it: pods that find no Node stay pending.
 
 Simpler than the real one: utilization is a number of pods, where pods would go is not simulated beyond node selectors, budgets
 show only when an eviction is refused, and a Node that is not Ready is a candidate as soon as it is registered.
@@ -207,7 +207,7 @@ class ClusterAutoscaler:
         self._sized[group.name], group.size = began, size
         self.removed.append((why, group.name, size))
 
-    # --- Nodes that nobody needs ------------------------------------------------------------------
+    # --- Nodes that no pod needs ------------------------------------------------------------------
 
     def _remove_unneeded(self, nodes, pods, now):
         """Taints Nodes that were not needed for long enough; the next loops drain and remove them. A cordon does not matter."""

@@ -1,7 +1,7 @@
 """The oracles: what must be true of every run, judged from the simulator's log, the audit log and snapshots alone.
 
 Each is a function of a run (see `Runner.play`) that yields `(group, what, lines)` for each thing that is wrong; `lines` of
-the logs prove it. The controller's own log, metrics and status are never asked, but for `currentState`, which the original
+the logs prove it. The controller's own log, metrics and status are never asked, but for `currentState`, which the Keiko
 controller has too.
 """
 

@@ -10,7 +10,7 @@ from campaign.oracles.run import GRACE, between, spec_at
 from e2e import logs
 
 CHOSEN_BY_PEOPLE = ("lock", "group left out of a rollout")
-"""Perturbations with which users keep groups from a change: nobody waits for those groups."""
+"""Perturbations with which users keep groups from a change. No wave waits for those groups."""
 SLACK = 1.5
 """Seconds by which a soak may look shorter: what is recorded of it has whole seconds."""
 
@@ -114,7 +114,7 @@ def is_canary(run, name, change):
 
 
 def exists_unchanged(run, name, when):
-    """Whether a group was neither deleted nor given a spec that nobody can realize: such groups are not waited for."""
+    """Whether a group was neither deleted nor given a spec that cannot be realized: such groups are not waited for."""
     told_of = [e for e in run.journal if e.get("group") == name and e["time"] <= when]
     return not any(e["what"] == "delete" or e.get("bad") for e in told_of)
 
@@ -239,5 +239,5 @@ def revisions(run):
 
 
 def content(spec):
-    """What a revision is identified by: the policy of its rollout is no part of it."""
+    """What a revision is identified by: the policy of its rollout is not part of it."""
     return json.dumps([{key: text for key, text in spec.get("data", {}).items() if key != "rollout"}, spec.get("images")], sort_keys=True)

@@ -9,7 +9,7 @@ from campaign import scenario as scenarios
 from e2e import logs
 
 GRACE = 20
-"""Seconds in which a controller need not have seen that a node was lost by somebody else, or that more were asked for."""
+"""Seconds in which a controller need not have seen that a node was lost without it, or that more were asked for."""
 
 LOSES_STATUS = ("status wiped", "made again without its finalizer")
 """Perturbations that take the status of a group away, by their arguments."""
@@ -103,7 +103,7 @@ class Run:
         return not created or between(logs.timestamp(past[deletions[-1]]), when) < GRACE
 
     def was_replaced_unseen(self, group):
-        """Whether the group was created anew without a deletion by the controller, and its spec changed within moments.
+        """Whether the group was created again without a deletion by the controller, and its spec changed within moments.
 
         The status is lost, and with it what the controller attached for the spec before.
         """
@@ -131,7 +131,7 @@ class Run:
         )
 
     def _losses_of_status(self, group):
-        """When somebody took away what the status of a group records, by hand."""
+        """When a user removed what the status of a group records, by hand."""
         wiped = [e for e in self.journal if e["what"] == "perturbation" and e["name"] in LOSES_STATUS and e["arguments"].get("group") == group]
         return [e["time"] for e in wiped if e["arguments"].get("part", "all") in ("all", "managed") and not e["arguments"].get("status")]
 

@@ -5,7 +5,7 @@ from campaign.perturbations import perturbation
 
 @perturbation("asleep", seconds=[1, 5, 15])
 def asleep(runner, seconds):
-    """The process stops and goes on, as when its machine was suspended: everything that it knew is old."""
+    """The process stops and continues, as when its machine was suspended: everything that it knew is old."""
     sleeper = runner.pause()
     runner.wait(seconds)
     runner.resume(sleeper)

@@ -64,7 +64,7 @@ def node_annotations_deleted(runner, group, key):
 def status_deleted(runner, group, part):
     """As by a restore from a backup: it is written again, and no node is replaced.
 
-    Until then nobody knows of a thing that leaves the spec meanwhile whether the controller had made it.
+    Until then it is unknown whether the controller had made a thing that leaves the spec meanwhile.
     """
     path = runner.path(group)
     found = runner.cloud.get(path) or {}

@@ -12,7 +12,7 @@ from campaign.user import User, owned
 
 PROCESSES = ["Launch", "Terminate", "AZRebalance", "ReplaceUnhealthy", "HealthCheck"]
 LATER = [3, 10, None]
-"""When somebody undoes it: after so many seconds, or before the end."""
+"""When a user undoes it: after so many seconds, or before the end."""
 
 
 @perturbation("sizes edited", needs="eks", sizes=[{"MinSize": 0}, {"MinSize": 0, "MaxSize": 0}, {"MaxSize": 9}, {"MinSize": 3, "MaxSize": 4}])

@@ -54,7 +54,7 @@ def api_server_killed(runner, times):
 
 @perturbation("API server away", seconds=[2, 5, 15])
 def api_server_unreachable(runner, seconds):
-    """Requests reach nobody, and watches end; the lease cannot be renewed either."""
+    """Requests reach no server, and watches end; the lease cannot be renewed either."""
     api_fault(runner, seconds, lose="request", count=-1)
     runner.proxy.cut()
     runner.wait(seconds)

@@ -31,7 +31,7 @@ def group_excluded_from_a_rollout(runner, group, later):
 
 @perturbation("wave skipped", when=has_rollout, allows=("waves",))
 def wave_skipped(runner):
-    """The waves behind it do not wait for it."""
+    """The waves after it do not wait for it."""
     order(runner, skipped=["canary"])
 
 
@@ -52,7 +52,7 @@ def revision_deleted(runner, which):
 
 @perturbation("key rollout lost", when=has_rollout, allows=("waves", "rollout_budget"), later=LATER)
 def key_rollout_removed(runner, later):
-    """As by a patch that is lost: what is under way goes on in its waves. A user puts it back."""
+    """As by a patch that is lost: what is under way continues in its waves. A user puts it back."""
     User(runner, None).patch(CONFIG, {"data": {"rollout": None}})
     runner.undo(lambda: runner.configure(runner.config), after=later)
 

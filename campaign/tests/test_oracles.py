@@ -29,7 +29,7 @@ class Story:
         self.end, self.left = picture(), picture()
 
     def moment(self):
-        """The present time, which goes on."""
+        """The present time, which advances."""
         self.seconds += 0.001
         return f"2026-01-01T{int(self.seconds) // 3600:02}:{int(self.seconds) // 60 % 60:02}:{self.seconds % 60:09.6f}"[:26]
 
@@ -263,7 +263,7 @@ def test_terminations_by_an_autoscaler_are_not_judged():
     assert "scaled_in" not in found(story.run())
 
 
-def test_a_node_that_the_controller_removes_itself_is_no_loss():
+def test_a_node_that_the_controller_removes_itself_is_not_a_loss():
     """Its own decrement takes the instance that it names."""
     story = Story()
     story.terminate(0, decrement="true")
@@ -375,7 +375,7 @@ def all_nodes_go(story):
         story.terminate(number)
 
 
-def test_a_deletion_is_no_rotation():
+def test_a_deletion_is_not_a_rotation():
     """The nodes of a deleted group go although they run what is wanted."""
     story = Story()
     story.note("delete", group="alpha")

@@ -19,7 +19,7 @@ class Story:
         self.note("config", config=rollouts.config_of({**ADMIN, "image": NEW}, POLICY))
 
     def moment(self):
-        """The present time, which goes on."""
+        """The present time, which advances."""
         self.seconds += 0.001
         return f"2026-01-01T00:{int(self.seconds) // 60:02}:{self.seconds % 60:09.6f}"[:26]
 
@@ -125,7 +125,7 @@ def test_replacements_of_two_groups_at_once_exceed_the_budget():
 
 
 def test_what_a_tenant_changes_waits_for_no_budget():
-    """A tenant's own change is no part of a rollout."""
+    """A tenant's own change is not part of a rollout."""
     story = Story()
     story.begin("alpha")
     story.take("alpha", 1)

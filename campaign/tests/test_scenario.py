@@ -1,4 +1,4 @@
-"""Scenarios come from their seed alone, and end with specs that somebody can realize."""
+"""Scenarios come from their seed alone, and end with specs that can be realized."""
 
 import json
 

@@ -161,7 +161,7 @@ def rest_locations(service: str, operation: str) -> tuple[dict[str, str], dict[s
 
 
 def rest_members(service: str, operation: str, labels: dict[str, str], query: str) -> dict[str, Any]:
-    """The members of a REST operation's input that are not in the body. Text that is no number stays text."""
+    """The members of a REST operation's input that are not in the body. Text that is not a number stays text."""
     by_label, by_query = rest_locations(service, operation)
     members: dict[str, Any] = {by_label.get(label, label): value for label, value in labels.items()}
     for wire, values in parse_qs(query, keep_blank_values=True).items():

@@ -260,6 +260,6 @@ STATES = {
 
 
 def all_states(site):
-    """All states at a site, {name: state}; where a name has several, the name of the group tells them apart."""
+    """All states at a site, {name: state}; where a name has several, the name of the group distinguishes them."""
     made = [(name, state) for name, make in STATES.items() for state in make(site)]
     return {f"{name}/{state.data['instanceGroup']['metadata']['name']}": state for name, state in made}

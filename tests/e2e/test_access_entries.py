@@ -161,7 +161,7 @@ def test_an_access_entry_of_another_type_is_reported_and_not_changed(api, make_t
     assert entries(cloud)[arn]["type"] == "EC2_LINUX"
 
 
-def test_a_deleted_role_loses_its_access_entry_whoever_created_the_entry(api, make_tenant):
+def test_a_deleted_role_loses_its_access_entry_of_any_creator(api, make_tenant):
     """The old entry would keep out nodes of a new role of that name, because EKS knows a role by its id."""
     cloud, controller = api
     group = make_tenant(cloud=cloud, controller=controller).group(size=(1, 1)).wait_ready(nodes=1)

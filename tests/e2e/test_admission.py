@@ -1,4 +1,4 @@
-"""The generated admission policy: what a tenant is told when an InstanceGroup is applied, judged by the real API server."""
+"""The generated admission policy: the warnings that a tenant gets when an InstanceGroup is applied, judged by the real API server."""
 
 import os
 import subprocess

@@ -46,7 +46,7 @@ def running(group, old):
 
 
 def taken_by_aws(group):
-    """Instances that AWS chose and terminated because the group had become smaller than it was: nobody has drained them."""
+    """Instances that AWS chose and terminated because the group had become smaller than it was; no client has drained them."""
     states = [e for e in group.events_in_aws() if e["kind"] == "state" and e["object"] == "instance" and e["state"] == "Terminating"]
     return [e["id"] for e in states if e.get("why", "").startswith("shrinking the capacity")]
 

@@ -128,8 +128,8 @@ def test_a_revision_that_rejects_groups_is_reported_once_across_restarts(own_clo
     controller.start()
     wait_reconciles(controller, 9)
     time.sleep(15)
-    (told,) = cloud.config_events("groups (InvalidSpec)")
-    assert "3 of 3 groups" in told["note"], told["note"]
+    (event,) = cloud.config_events("groups (InvalidSpec)")
+    assert "3 of 3 groups" in event["note"], event["note"]
     tenant.set_defaults(tags=[{"key": "stage", "value": "one"}])
     for group in groups:
         group.wait_ready()

@@ -238,12 +238,12 @@ def test_a_forbidden_template_is_reported_and_affects_no_other_group(make_tenant
             patch = {"spec": text}
         group.patch({"spec": {"strategy": {"crd": patch}}})
 
-        def told(g):
+        def reported(g):
             """The condition about it. What has been submitted runs on, so the group need not be stalled yet."""
             found = (g.has_condition(kind, reason=reason) or {} for kind in ("FieldsRejected", "Stalled"))
             return next((condition for condition in found if words in condition.get("message", "")), None)
 
-        assert "spec.strategy.crd." in group.wait(told, what=f"{case}: {words}")["message"], case
+        assert "spec.strategy.crd." in group.wait(reported, what=f"{case}: {words}")["message"], case
         assert len(fake.created()) == 1, case
     other = strategies.start(neighbour, strategies.rolling_upgrade())
     strategies.change(neighbour)

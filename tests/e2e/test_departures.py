@@ -20,7 +20,7 @@ def test_each_instance_terminated_by_another_client_is_reported_once_with_its_ca
     autoscaling.set_desired_capacity(AutoScalingGroupName=group.scaling_group, DesiredCapacity=2)
     group.wait_ready(nodes=2)
 
-    # Nothing is missing afterwards: whoever did it asked for less capacity.
+    # Nothing is missing afterwards: the user asked for less capacity.
     first, second = group.instances()
     autoscaling.terminate_instance_in_auto_scaling_group(InstanceId=first, ShouldDecrementDesiredCapacity=True)
     assert "user request" in (group.wait_event("InstanceLost", first).get("note") or "")

@@ -60,7 +60,7 @@ def test_amazon_linux_2023_joins_by_its_node_config(make_tenant):
 
 
 def test_bottlerocket_joins_by_its_settings(make_tenant):
-    """The family whose user data is no script."""
+    """The family whose user data is not a script."""
     group = make_tenant(annotations=EXCLUDED).apply((EXAMPLES / "bottlerocket.yaml").read_text()).wait_ready(nodes=1)
     (node,) = group.nodes()
     assert labels_of(group)["team"] == "edge" and labels_of(group)[PREFIX + "image"] == "ami-03100000000000001"

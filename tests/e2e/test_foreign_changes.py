@@ -104,7 +104,7 @@ def test_writes_that_another_tool_undoes_slow_down_and_are_reported(tenant):
 
 
 def test_settings_that_existed_before_are_not_removed(tenant):
-    """A person suspended AZRebalance; later the spec names it, and later no more: our record tells the two apart."""
+    """A person suspended AZRebalance; later the spec names it, and later no more: the record distinguishes the two."""
     group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
     asg = tenant.cloud.boto("autoscaling")
     asg.create_or_update_tags(Tags=[tag(group, "owner-id", "42")])

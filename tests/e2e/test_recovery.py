@@ -204,14 +204,14 @@ def test_failed_reads_are_not_treated_as_absence(own_cloud, start_controller, ac
         assert performed_writes(cloud, mark) == []
         assert goes.get() is not None and goes.asg() is not None
         if reason:
-            told = stays.wait_condition("Reconciling", reason=reason)
-            assert " Describe" in told["message"] and "since 20" in told["message"] and stays.has_condition("Ready")
+            reported = stays.wait_condition("Reconciling", reason=reason)
+            assert " Describe" in reported["message"] and "since 20" in reported["message"] and stays.has_condition("Ready")
             stays.wait_event(reason, " Describe")
             on_config_map = lambda reason, text: [e for e in cloud.config_events(text) if e["reason"] == reason]
             eventually(lambda: on_config_map(reason, " Describe"), WAIT, "the event for the admin")
             mark_of_retries = cloud.log_position()
             eventually(lambda: len([e for e in cloud.aws_events(mark_of_retries) if e.get("fault") == action]) >= 4, WAIT, "retries")
-            assert stays.condition("Reconciling") == told, "one write says it, not one for each try"
+            assert stays.condition("Reconciling") == reported, "one write says it, not one for each try"
             assert metric(controller, f'instance_manager_instance_group_read_failed{{instancegroup="{stays.key}",reason="{reason}"}}') == 1
     goes.wait_gone()
     stays.wait(lambda g: g.has_condition("Reconciling", "False"), what="an end of the condition")

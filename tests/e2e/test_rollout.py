@@ -361,7 +361,7 @@ def test_a_blocked_drain_gives_its_node_of_the_budget_back(make_fleet):
         group.wait(lambda g: launched_images(g) == {fleet.new} and g.state() == "Ready", ROLLOUT, "the other groups")
     found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
     assert [(b["group"], b["reason"]) for b in found["status"]["behind"]] == [(canary.key, "Stuck")]
-    # Nobody else waits, so its node is drained again.
+    # No other group waits, so its node is drained again.
     rotation.wait_draining(canary)
     rotation.allow_disruptions(tenant)
     canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")

@@ -132,8 +132,8 @@ def test_unschedulable_pods_are_reported_with_the_remedy(tenant):
     old = group.instances()
     tenant.set_defaults(image=new_image)
     found = group.wait(lambda g: g.has_condition("DrainBlocked", reason="UnschedulablePods"), what="the want of room")
-    (homeless,) = [p["metadata"]["name"] for p in tenant.pods() if p["status"]["phase"] == "Pending"]
-    assert f"{tenant.namespace}/{homeless}" in found["message"] and "add capacity" in found["message"]
+    (unschedulable,) = [p["metadata"]["name"] for p in tenant.pods() if p["status"]["phase"] == "Pending"]
+    assert f"{tenant.namespace}/{unschedulable}" in found["message"] and "add capacity" in found["message"]
     assert rotation.terminated(group) == []
     group.patch_spec(eks={"minSize": 2})
     rotation.wait_rotated(group, old, 2, new_image)

@@ -99,7 +99,7 @@ def test_evictions_on_a_dead_kubelet_are_waited_for_until_its_timeout(tenant):
     seconds = (at(ended) - at(silent)).total_seconds()
     assert seconds > scaled - 2, "evictions are waited for while the kubelet may come back"
     assert set(group.undrained()) <= {name} and group.max_unavailable_seen() <= 1
-    assert rotation.terminated(group)[0] == dead, "who is unavailable already goes first"
+    assert rotation.terminated(group)[0] == dead, "the unavailable node is replaced first"
 
 
 @pytest.mark.long

@@ -70,7 +70,7 @@ def test_bottlerocket_instances_rotate_through_the_warm_pool(tenant):
     waiting, (old,) = filled(group, 2), group.instances()
     settings = group.template_versions()[-1]["LaunchTemplateData"]["UserData"]
     assert b"should-wait = true" in base64.b64decode(settings)
-    assert len(group.nodes()) == 1, "what waits is no node"
+    assert len(group.nodes()) == 1, "an instance that waits is not a node"
     group.patch_spec(eks={"minSize": 2})
     group.wait_ready(nodes=2)
     assert len(set(group.instances()) & set(waiting)) == 1

@@ -94,7 +94,7 @@ class Member:
 
     @property
     def counts(self) -> bool:
-        """Whether it counts towards the desired capacity."""
+        """Whether it counts toward the desired capacity."""
         return self.state not in TERMINATING_STATES + STANDBY
 
 
@@ -176,7 +176,7 @@ class Group:
         return self.policy["InstancesDistribution"] if self.policy else {}
 
     def counted_members(self) -> list[Member]:
-        """The members that count towards the desired capacity, oldest first."""
+        """The members that count toward the desired capacity, oldest first."""
         return [member for member in self.members.values() if member.counts]
 
     def all_instances(self) -> list[Member]:

@@ -1,7 +1,7 @@
 """Which role the calls of an access key are made with.
 
 On EKS the controller has a session of its role (Amazon EKS User Guide, "IAM roles for service accounts" and "EKS Pod
-Identity"). Here its access key is that of such a session as soon as somebody has created the role.
+Identity"). Here its access key is that of such a session as soon as the role exists.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def test_a_session_is_named_after_its_role_without_the_path(simulator, aws, role
     assert "assumed-role" not in identity(simulator, "somebody")["Arn"]
 
 
-def test_a_role_is_found_by_its_whole_arn_and_a_session_is_no_entity(simulator, aws, role):
+def test_a_role_is_found_by_its_whole_arn_and_a_session_is_not_an_entity(simulator, aws, role):
     """IAM API Reference, SimulatePrincipalPolicy: "the ARN of a user, group, or role"; User Guide, "IAM identifiers": paths."""
     ask = aws.iam.simulate_principal_policy
     without_path = role.replace("/team/", "/")
