@@ -92,7 +92,7 @@ fn read_success(body: Body) -> CheckAnswer {
     }
 }
 
-/// Whether a sample of a vector is a number, or a native histogram; `None` when it is no sample.
+/// Whether a sample of a vector is a number, or a native histogram; `None` when it is not a sample.
 fn is_number(sample: &Value) -> Option<bool> {
     if sample["histogram"].is_array() {
         return Some(true);

@@ -111,7 +111,7 @@ impl Checks {
 }
 
 impl RolloutView {
-    /// Whether the checks of the policy count now: the rollout is under way, and is no return.
+    /// Whether the checks of the policy count now: the rollout is under way, and is not a return.
     pub(crate) fn asks_checks(&self) -> bool {
         let is_return = self.is_return() || self.phase() == RolloutPhase::Returning;
         self.phase().is_under_way() && !is_return && !self.policy.checks.is_empty()

@@ -253,7 +253,7 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
         let index = group.wave(view);
         if is_paused && !view.is_wave_open(index, input.now) {
             let text = format!(
-                "{} was paused on this group, which goes on when wave {} of {} opens",
+                "{} was paused on this group, which continues when wave {} of {} opens",
                 own.name, view.policy.waves[index].name, view.target.name
             );
             return wait(own, WaitReason::WaveNotOpen, text);
@@ -402,9 +402,9 @@ fn choose_unknown(input: &DecisionInput) -> RevisionDecision {
         hash if let Some(unreadable) = view.unreadable.get(hash) => {
             format!("the group was made from the BoundariesRevision {unreadable}")
         }
-        hash => format!(
-            "the BoundariesRevision with the hash {hash}, from which the group was made, is not stored any more"
-        ),
+        hash => {
+            format!("the BoundariesRevision with the hash {hash}, from which the group was made, is no longer stored")
+        }
     };
     let message = format!("{why}; nothing is changed until the group takes {} in its wave", view.target.name);
     keep(None, Some(Wait { reason: WaitReason::RevisionUnknown, message }), None)
@@ -441,7 +441,7 @@ fn switch_to(input: &DecisionInput, content: StoredRevision, why: SwitchReason) 
         SwitchReason::Wave(_) | SwitchReason::Approved(_) | SwitchReason::InPlace => {
             (None, group.status.boundaries_revision.clone())
         }
-        // A return is no step from which a group could return again.
+        // A return is not a step from which a group could return again.
         SwitchReason::Reverted
         | SwitchReason::Included
         | SwitchReason::Failed(_)

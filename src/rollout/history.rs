@@ -342,7 +342,7 @@ mod tests {
         assert_eq!(kept(complete[..4].to_vec(), 1), "r1 r2 r3 r4");
     }
 
-    /// A group that cannot be decoded may need any of them, to return to it once it is mended.
+    /// A group that cannot be decoded may need any of them, to return to it once it is corrected.
     #[test]
     fn nothing_is_deleted_while_it_is_unknown_what_a_group_needs() {
         let mut stored = vec![];

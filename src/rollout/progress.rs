@@ -90,7 +90,7 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     }
     let has_stopped = matches!(phase, RolloutPhase::Halted | RolloutPhase::Returning) && phase != view.phase();
     if has_stopped && view.orders.retries > 0 {
-        // An order to resume from before is no order about this stop.
+        // An order to resume from before is not an order about this stop.
         status.retries = Some(view.orders.retries);
     }
     status.phase = Some(phase);

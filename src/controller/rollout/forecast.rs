@@ -62,7 +62,7 @@ pub(crate) async fn decide_with_forecast(
 }
 
 /// The same for the command `plan`, which writes nothing. A group that switches to the target in its wave takes room of
-/// the wave and of the budget, so that groups which are planned after it find what is left, as in the controller.
+/// the wave and of the budget. Groups that are planned after it then find what is left, as in the controller.
 pub(crate) async fn decide_and_count(
     group: &InstanceGroup,
     view: &RolloutView,
@@ -232,7 +232,7 @@ mod tests {
         }
     }
 
-    /// What empties every node of every group at once is no change in place, although no node is replaced.
+    /// What empties every node of every group at once is not a change in place, although no node is replaced.
     #[tokio::test]
     async fn change_that_evicts_pods_or_removes_nodes_is_not_in_place() {
         let object = json!({

@@ -104,8 +104,8 @@ struct PollState {
     written_at: Option<Timestamp>,
 }
 
-/// Counts what the groups use of the budget that were not planned yet, unless this process has done so since it leads: one
-/// that has counted nothing would replace a node although its predecessor has just begun to replace one.
+/// Counts what the groups use of the budget that were not planned yet, unless this process has done so since it leads.
+/// A process that has counted nothing would replace a node although its predecessor has just begun to replace one.
 pub(crate) fn count_unavailable(stores: &Stores, nodes: &NodeIndex) {
     if let Some(view) =
         stores.rollout.view().filter(|_| !stores.rollout.with_budget_usage(|budget_usage| budget_usage.is_counted()))
@@ -225,7 +225,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     write(ctx, &view, &progress.status, changed, polled, now).await?;
     supersede(ctx, &view).await?;
     if changed {
-        // The verdict about many groups may have changed.
+        // The state of many groups may have changed.
         let status = progress.status.clone();
         ctx.stores.rollout.set_view(Some(Arc::new(RolloutView { status, ..(*view).clone() })));
         polled.enqueued.clear();
@@ -435,7 +435,7 @@ async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionS
         ),
         RolloutPhase::Complete if view.is_return() => Event::normal(
             EventReason::RolloutComplete,
-            format!("all groups have {name}, apart from those in status.behind"),
+            format!("all groups have {name}, except those in status.behind"),
         ),
         RolloutPhase::Complete => {
             Event::normal(EventReason::RolloutComplete, format!("all waves of {name} have passed"))

@@ -240,8 +240,7 @@ fn without_namespace(group: &InstanceGroup, context: &mut GroupContext) {
 
 fn missing_revision(wait: Option<&Wait>) -> Arc<ActiveBoundaries> {
     let why = wait.map(|wait| wait.message.clone());
-    let why =
-        why.unwrap_or_else(|| "the revision of the boundaries that the group has is not stored any more".to_owned());
+    let why = why.unwrap_or_else(|| "the revision of the boundaries that the group has is no longer stored".to_owned());
     Arc::new(ActiveBoundaries { source: BoundariesSource::RevisionMissing(why), ..ActiveBoundaries::default() })
 }
 

@@ -207,7 +207,7 @@ fn groups_begin_after_those_that_wait() {
 
 /// A zone without capacity may stay so for days: a fix must reach the groups of the other zones meanwhile.
 #[test]
-fn group_that_waits_for_a_zone_keeps_nobody_of_other_zones_waiting() {
+fn group_that_waits_for_a_zone_keeps_no_group_of_other_zones_waiting() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
     let limits = budget(Some(CountOrPercent::Number(9)), Some(CountOrPercent::Number(1)), None);
     let short = |waits_for: &[&str]| NodeUsage {
@@ -225,7 +225,7 @@ fn group_that_waits_for_a_zone_keeps_nobody_of_other_zones_waiting() {
 /// Some node of a large cluster is always broken, and a batch that is as large as the budget waits for it, maybe forever.
 /// It must not keep the change from all other groups meanwhile.
 #[test]
-fn batch_that_broken_nodes_keep_waiting_keeps_nobody_else_waiting() {
+fn batch_that_broken_nodes_keep_waiting_keeps_no_other_group_waiting() {
     for limit in [2, 3] {
         let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
         let limits = budget(Some(CountOrPercent::Number(limit)), None, None);

@@ -627,13 +627,13 @@ fn blocked_drain_yields_and_is_retried_last() {
     assert!(cluster.group("a").draining && cluster.images() == ["ami-1"; 3], "it has 5 minutes");
     assert_eq!(cluster.group("b").waits, Some(WaitReason::BudgetUsedUp));
     cluster.run_until(|cluster| cluster.images() != ["ami-1"; 3]);
-    assert!(!cluster.group("a").draining, "its node is given back");
+    assert!(!cluster.group("a").draining, "its node is uncordoned");
     cluster.run_until(|cluster| cluster.phase("r2") == RolloutPhase::Complete);
     assert_eq!(cluster.images(), ["ami-1", "ami-2", "ami-2"]);
     let behind = cluster.revision("r2").status.clone().expect("a status").behind;
     assert_eq!((behind.len(), behind[0].group.as_str(), behind[0].reason.as_str()), (1, "team/a", "Stuck"));
     cluster.run(3);
-    assert!(cluster.group("a").draining, "nobody else waits, so it is tried again");
+    assert!(cluster.group("a").draining, "no other group waits, so it is tried again");
     cluster.group("a").blocked = false;
     cluster.run_until_stable();
     assert_eq!(cluster.images(), ["ami-2"; 3]);
@@ -661,7 +661,7 @@ fn blocked_drain_of_a_group_that_returns_yields() {
         assert!(cluster.group("a").draining, "it has 5 minutes");
         cluster.run(40);
         assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"], "{way_back}");
-        assert!(cluster.group("a").draining, "nobody else waits, so it is tried again");
+        assert!(cluster.group("a").draining, "no other group waits, so it is tried again");
         cluster.group("a").blocked = false;
         cluster.run_until_stable();
         assert_eq!(cluster.images(), ["ami-1"; 3], "{way_back}");

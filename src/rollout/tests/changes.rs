@@ -55,7 +55,7 @@ fn interrupted(state: &str) -> SimulatedCluster {
             cluster.run_until_stable();
             assert_eq!(cluster.phase("r2"), RolloutPhase::Aborted);
         }
-        other => panic!("{other} is no state"),
+        other => panic!("{other} is not a state"),
     }
     cluster
 }
@@ -118,7 +118,7 @@ fn newest_of_several_changes_wins_and_a_way_back_needs_no_wave() {
     }
 }
 
-/// A group is left with two versions by a brake alone; what it began for an older change it ends before its turn.
+/// Only an order, a lock or a window leaves a group with two versions. A rotation for an older change ends before its turn.
 #[test]
 fn superseded_rotation_that_has_begun_is_finished() {
     let mut cluster = two_waves();

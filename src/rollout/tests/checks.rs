@@ -43,7 +43,7 @@ fn unknown_check_neither_opens_passes_nor_halts_a_wave() {
     answer(&mut cluster, CheckState::Ok);
     cluster.run_until_stable();
     assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
-    assert_eq!(cluster.check("r2", "errors"), None, "nothing is said of checks that nobody asks");
+    assert_eq!(cluster.check("r2", "errors"), None, "a check that is not asked has no state");
 }
 
 #[test]
@@ -98,7 +98,7 @@ fn check_that_fails_for_less_than_its_time_delays_the_next_wave_only() {
     assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
 }
 
-/// A cluster that is unwell already is no reason to return, but none to begin either.
+/// A check that fails before the change does not return it. The change does not begin either.
 #[test]
 fn check_that_fails_before_the_first_wave_keeps_it_closed_and_halts_nothing() {
     let mut cluster = cluster(&CHECKED.replacen('{', "{onFailure: return, ", 1));
@@ -131,7 +131,7 @@ fn failing_check_with_on_failure_return_returns_all_groups() {
 fn query_has_the_values_of_the_rollout_and_runs_only_during_it() {
     let mut cluster = cluster(CHECKED);
     answer(&mut cluster, CheckState::Ok);
-    assert_eq!(cluster.asked, [""; 0], "the first revision is no rollout");
+    assert_eq!(cluster.asked, [""; 0], "the first revision is not a rollout");
     cluster.image = "ami-2".into();
     cluster.run(40);
     assert_eq!(cluster.asked[0], r#"x{r="2026-08-20",v="r2",c="prod"} > 5"#);

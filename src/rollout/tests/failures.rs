@@ -289,7 +289,7 @@ fn few_lost_nodes_during_the_soak_are_chance_and_many_are_the_change() {
 
 /// While the API server calls many nodes unhealthy, none of them says anything about the change.
 #[test]
-fn unhealthy_cluster_during_the_soak_is_no_failure() {
+fn unhealthy_cluster_during_the_soak_is_not_a_failure() {
     let mut cluster = soaking();
     let now = cluster.now;
     let group = cluster.group("c");

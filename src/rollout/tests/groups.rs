@@ -292,7 +292,7 @@ fn approval_counts_for_the_change_that_it_names() {
     );
 }
 
-/// An approval is no way around people who stopped the change.
+/// An approval does not override people who stopped the change.
 #[test]
 fn approval_does_not_pass_a_halt_an_abort_a_pause_or_a_lock() {
     for stop in ["halt", "abort", "pause", "lock"] {
@@ -409,7 +409,7 @@ fn urgency_that_ends_in_the_middle_leaves_the_rest_to_the_waves() {
     assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
 }
 
-/// A time that has passed, or a halt, is no emergency.
+/// A time that has passed, or a halt, is not an emergency.
 #[test]
 fn urgency_of_the_past_or_of_a_halt_changes_nothing() {
     let mut cluster = afternoon(&format!("urgentUntil: 2026-08-20T14:00:00Z\n{CANARY}"));
@@ -503,7 +503,7 @@ fn history_that_was_deleted_with_the_change_opens_no_wave() {
     }
 }
 
-/// The same for a change that people or failures had stopped: the verdict was deleted with it.
+/// The same for a change that people or failures had stopped: the result was deleted with it.
 #[test]
 fn aborted_change_that_was_deleted_with_its_history_begins_with_the_first_wave() {
     let mut cluster = two_waves();

@@ -16,7 +16,7 @@ fn break_text(cluster: &mut SimulatedCluster, revision: &str, key: &str, text: &
     cluster.upgrade();
 }
 
-/// A person creates an object whose name looks like that of a revision, and whose content nobody ever approved.
+/// A person creates an object whose name looks like that of a revision, and whose content no admin approved.
 #[test]
 fn foreign_revision_begins_and_ends_nothing_and_no_group_gets_its_content() {
     let mut cluster = two_waves();

@@ -100,7 +100,7 @@ fn new_image_is_a_revision_of_the_same_texts() {
         (from.manager.as_str(), from.change.as_str()),
         ("AWS", format!("image {ALIAS}: ami-1 -> ami-2").as_str())
     );
-    assert!(!cluster.publish("ami-3"), "a rollout that is under way is not begun anew");
+    assert!(!cluster.publish("ami-3"), "a rollout that is under way does not begin again");
     cluster.set_phase(RolloutPhase::Complete);
     assert!(cluster.publish("ami-3"));
 }

@@ -196,7 +196,7 @@ fn judge(before: &SimulatedCluster, after: &SimulatedCluster) -> Result<(), Test
     Ok(())
 }
 
-/// Whether nodes may be replaced at a time, computed apart from the code: 22:00 to 04:00 in Berlin, beginning on working
+/// Whether nodes may be replaced at a time, computed independently of the code: 22:00 to 04:00 in Berlin, beginning on working
 /// days, which is UTC+2 until 2026-10-25T01:00Z and UTC+1 after it; and not on 2026-10-27.
 fn may_replace(at: jiff::Timestamp) -> bool {
     let autumn: jiff::Timestamp = "2026-10-25T01:00:00Z".parse().expect("a time");
@@ -275,7 +275,7 @@ proptest! {
                 judge(&before, &cluster)?;
             }
         }
-        // People take their brakes away, and a good change follows.
+        // People end their orders and locks, and a good change follows.
         cluster.policy = Some(POLICIES[0].to_owned());
         cluster.groups.iter_mut().for_each(|group| (group.locked, group.blocked) = (false, false));
         cluster.config_problem = None;

@@ -304,14 +304,14 @@ fn each_example_reaches_every_group() {
     ] {
         let map: serde_json::Value = serde_yaml::from_str(text).expect(name);
         let policy = map["data"]["rollout"].as_str().expect(name);
-        let labelled = |name: &str, key: &str, value: &str| Group {
+        let labeled = |name: &str, key: &str, value: &str| Group {
             namespace: [(key.to_owned(), value.to_owned())].into(),
             ..group(name)
         };
         let groups = vec![
-            labelled("a", "rollout/wave", "canary"),
-            labelled("b", "region", "eu"),
-            labelled("c", "audience", "internal"),
+            labeled("a", "rollout/wave", "canary"),
+            labeled("b", "region", "eu"),
+            labeled("c", "audience", "internal"),
             group("d"),
         ];
         let mut cluster = SimulatedCluster::new("onFailure: halt", groups);
