@@ -65,7 +65,7 @@ impl AwsAuthWriter {
         match write_batch(kube, &batch, request_write).await {
             Ok(outcomes) => {
                 for (pending, outcome) in batch.into_iter().zip(outcomes) {
-                    // The receiver is gone if its task was cancelled.
+                    // The receiver is gone if its task was canceled.
                     let _ = pending.reply.send(outcome);
                 }
                 receiver.try_recv().unwrap_or(Ok(false)).map_err(StepError::AwsAuth)
@@ -212,7 +212,7 @@ mod tests {
 
     /// Linux and Windows groups that share a role may both find that it has no entry.
     #[tokio::test]
-    async fn entry_that_lacks_groups_is_no_success() {
+    async fn entry_that_lacks_groups_is_not_a_success() {
         let (kube, state) = fake_api_server(0);
         let writer = AwsAuthWriter::default();
         let windows = AuthEntry::for_nodes("arn:aws:iam::1:role/a", true);

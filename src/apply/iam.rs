@@ -120,9 +120,9 @@ mod tests {
         apply(&applier, &id, "1", &[], plan).await
     }
 
-    /// The SDK repeats a call whose answer was lost. The group would be stalled by a quota that nobody can raise.
+    /// The SDK repeats a call whose answer was lost. The group would be stalled by a quota that cannot be raised.
     #[tokio::test]
-    async fn role_that_the_profile_holds_already_is_no_exceeded_quota() {
+    async fn role_that_the_profile_holds_already_is_not_an_exceeded_quota() {
         for (held, expected) in [("web", None), ("of-a-person", Some("LimitExceeded"))] {
             let aws = Arc::new(FakeAws::default());
             let role = Role { name: held.into(), ..Role::default() };

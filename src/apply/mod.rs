@@ -204,7 +204,7 @@ fn name_created_version(planned: &mut PlannedStep, run: &ApplyRun<'_>) {
     }
 }
 
-/// Whether a step failed only because IAM has yet to make a new role or instance profile known to other services, which
+/// Whether a step failed only because IAM has yet to make a new role or instance profile known to other services. That
 /// happens at the creation of nearly every group.
 fn is_propagating(state: &ProcessState, group: &str, error: &StepError, now: Timestamp) -> bool {
     let is_unknown = matches!(error, StepError::Aws(error) if error.kind == AwsErrorKind::InvalidProfile);

@@ -138,7 +138,7 @@ async fn refused_step_blocks_only_steps_that_depend_on_it() {
         false => panic!("{call:?}"),
     };
     let (applied, _) = apply_steps(steps(), None, lost).await;
-    assert!(!applied.is_complete() && applied.steps_done == 0, "nobody knows whether it was done: {applied:?}");
+    assert!(!applied.is_complete() && applied.steps_done == 0, "it is unknown whether it was done: {applied:?}");
 }
 
 /// What the record says would not be so, and nothing would set the tags any more.

@@ -106,7 +106,7 @@ pub(crate) enum BoundariesSource {
     /// The live ConfigMap is missing or invalid, no revision is stored, and existing groups were created with
     /// boundaries; the text says why.
     Unavailable(String),
-    /// The content that a group has is not stored any more; the text says what is waited for.
+    /// The content that a group has is no longer stored; the text says what is waited for.
     RevisionMissing(String),
 }
 

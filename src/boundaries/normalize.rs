@@ -1,5 +1,5 @@
-//! Normalization of ConfigMap fragments. Existing ConfigMaps were written for a decoder that is less strict than JSON:
-//! it accepts field names in any case, numbers and booleans for strings, and yes or on for true. Normalization keeps
+//! Normalization of ConfigMap fragments. Existing ConfigMaps were written for a decoder that is less strict than JSON.
+//! It accepts field names in any case, numbers and booleans for strings, and yes or on for true. Normalization keeps
 //! their meaning.
 
 use serde_json::{Map, Number, Value};

@@ -196,8 +196,8 @@ impl Boundaries {
         self.conditionals.iter().any(|conditional| conditional.selector.names(annotation))
     }
 
-    /// Warns about fields that keikoproj/instance-manager does not have and that no boundary mentions, although the field
-    /// that they extend is restricted: boundaries that were written for it leave them open.
+    /// Warns about fields that keikoproj/instance-manager does not have and that no boundary mentions, although the
+    /// field that they extend is restricted. Boundaries that were written for it leave them open.
     fn warn_open_extensions(&self, listed: &[ListedPath], section: &Section, warnings: &mut Vec<ConfigWarning>) {
         let path = |text: &str| Path::parse(text).into_iter();
         for (field, extensions) in EXTENSIONS {

@@ -244,7 +244,7 @@ fn parse_waves(section: &Section, value: &Value, warnings: &mut Vec<ConfigWarnin
         }
         let selects_all = wave.namespaces.is_none() && wave.groups.is_none() && wave.percent.is_none();
         if selects_all && !is_last && is_usable {
-            let message = "selects every group, so the waves behind it are empty";
+            let message = "selects every group, so the waves after it are empty";
             let remedy = || "set namespaces, groups or percent, or move it to the end".to_owned();
             section.warn(&at, message, remedy, warnings);
         }
@@ -324,14 +324,14 @@ mod tests {
     }
 
     #[test]
-    fn absent_key_is_no_policy_and_an_empty_one_has_one_wave() {
+    fn absent_key_is_not_a_policy_and_an_empty_one_has_one_wave() {
         assert_eq!(parse("").expect("nothing").0, None);
         assert_eq!(parse("# later").expect("nothing").0, None);
         let policy = parse("onFailure: return").expect("a policy").0.expect("a policy");
         assert_eq!((policy.waves.len(), policy.waves[0].name.as_str()), (1, "all"));
     }
 
-    /// An admin who believes in a brake that does not exist finds out when all clusters rotate.
+    /// An admin who relies on a limit that does not exist finds out when all clusters rotate.
     #[test]
     fn each_mistake_names_its_line_field_and_remedy() {
         for (text, line, words) in [

@@ -286,7 +286,7 @@ impl<'a> Section<'a> {
         let mut unreached = vec![];
         collect_unreached(&fragment["metadata"]["annotations"], "metadata.annotations", listed, &mut unreached);
         collect_unreached(&fragment["spec"], "spec", listed, &mut unreached);
-        // A boundary cannot list what is no field. Another warning names the field that was meant.
+        // A boundary cannot list what is not a field. Another warning names the field that was meant.
         let is_unknown = |path: &String| {
             let unknown = SchemaViolationKind::Unknown;
             find_violations(&fragment["spec"]).iter().any(|found| found.kind == unknown && found.path == *path)

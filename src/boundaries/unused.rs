@@ -1,4 +1,4 @@
-//! Values of the tenant that reach the merged spec and have no effect there: they belong to another provisioner or
+//! Values of the tenant that reach the merged spec and have no effect there. They belong to another provisioner or
 //! strategy, another field replaces them, or a number counts as unset. Each is reported, because nothing else shows it.
 //!
 //! What depends on the OS family is known only when user data is rendered: see `IgnoredField` of the provisioner `eks`.

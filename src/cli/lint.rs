@@ -23,7 +23,8 @@ use crate::rollout::MAX_URGENCY;
 /// Check the ConfigMap of boundaries, for CI; needs no cluster
 ///
 /// Finds everything that the file alone shows: syntax, unknown keys, paths that name no field or are in two lists,
-/// selectors, globs, choices that are left open, defaults that no boundary lists, and defaults that no group could use.
+/// selectors and globs. It also finds choices that are left open, defaults that no boundary lists, and defaults that no
+/// group could use.
 ///
 /// Exit status: 0 when nothing is found, 1 when there are errors or warnings, 2 when a file cannot be read or an
 /// argument is wrong.
@@ -168,7 +169,7 @@ fn unusable_defaults(object: &ManifestObject, boundaries: &Boundaries) -> Vec<Di
     found
 }
 
-/// What the parser of a provisioner says about values of the admin. What a tenant may still set is no error: a missing
+/// What the parser of a provisioner says about values of the admin. What a tenant may still set is not an error: a missing
 /// value, a size without its counterpart, and the strategy type, which not every provisioner supports.
 fn parse(kind: ProvisionerKind, merged: &MergedSpec) -> Vec<SpecError> {
     let Ok((spec, _)) = decode_spec_with_errors(&merged.spec) else { return vec![] };

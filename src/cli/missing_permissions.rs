@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn outage_is_no_missing_right() {
+    fn outage_is_not_a_missing_permission() {
         let error = KubeError::Unavailable { verb: "get", resource: "nodes".into(), source: "timeout".into() };
         assert!(PermissionCheck::default().allowed(Err::<(), _>(error), None, None).is_err());
     }

@@ -1,4 +1,4 @@
-//! What the commands print. A reader that has read enough, such as `head`, is no error: the exit status stays that of the
+//! What the commands print. A reader that has read enough, such as `head`, is not an error: the exit status stays that of the
 //! command.
 
 use std::io::{ErrorKind, Write};
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn closed_pipe_is_no_error() {
+    fn closed_pipe_is_not_an_error() {
         assert!(ignore_closed(Err(ErrorKind::BrokenPipe.into())).is_ok());
         assert!(ignore_closed(Err(ErrorKind::StorageFull.into())).is_err());
     }

@@ -54,7 +54,7 @@ pub(super) async fn apply_plan(
 pub(super) fn suppress_repetitions(planned: &mut Planning, key: &str, ctx: &Context, now: Timestamp) -> String {
     let Planning { plan, boundaries, .. } = planned;
     let resync = ctx.planner.settings.resync_period;
-    // Neither the revision of the boundaries nor the annotations: an edit for another tenant, or a tool that changes an
+    // Neither the revision of the boundaries nor the annotations. An edit for another tenant, or a tool that changes an
     // annotation all the time, must not let repeated writes start again.
     let merged_spec = boundaries.as_ref().map(|summary| summary.spec_fingerprint).unwrap_or_default();
     let spec = format!("{} {merged_spec}", plan.generation);

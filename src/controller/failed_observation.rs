@@ -202,7 +202,7 @@ mod tests {
             ObserveError::Aws(AwsError::no_credentials("EC2", "DescribeSubnets", "the token has expired"));
         let (condition, _) = report_patch(&credentials, &id(3), &status(), since, now);
         let message = condition.message.clone().expect("a message");
-        assert!(condition.has_reason("AWSCredentialsRejected"), "it is no outage of AWS: {condition:?}");
+        assert!(condition.has_reason("AWSCredentialsRejected"), "it is not an outage of AWS: {condition:?}");
         assert!(message.contains("the token has expired") && message.contains("Pod Identity"), "{message}");
         let (condition, _) = report_patch(&aws_error("Throttling", 400), &id(3), &status(), since, now);
         assert!(condition.message.is_some_and(|message| !message.contains("generation")));

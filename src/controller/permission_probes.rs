@@ -102,7 +102,7 @@ async fn own_role(aws: &Aws, known: &OnceCell<String>) -> AwsResult<String> {
     Ok(known.get_or_init(|| async { role }).await.clone())
 }
 
-/// The name of the role of a session, and its ARN if it has no path; `None` for a caller that is no role.
+/// The name of the role of a session, and its ARN if it has no path; `None` for a caller that is not a role.
 fn role_of_session(caller: &str) -> Option<(String, String)> {
     let (before, session) = caller.split_once(":assumed-role/")?;
     let name = session.split('/').next()?;

@@ -1,7 +1,7 @@
 //! The cluster, and the region, of the resources that a deletion deletes. Pure.
 //!
 //! The ownership tags contain the cluster, and after a change of the spec only the status says which one it was. But a
-//! group of the same namespace and name in another cluster carries the same other tags, so the status alone is no proof.
+//! group of the same namespace and name in another cluster carries the same other tags, so the status alone is not proof.
 //!
 //! A controller that is configured for another region or account finds none of the resources. It must not take them for
 //! deleted, and must create nothing there.
@@ -135,7 +135,7 @@ mod tests {
     }
 
     /// In a wrong region or account AWS has nothing of the group. Its finalizer and the join entries of its nodes would go,
-    /// and its nodes would run for ever.
+    /// and its nodes would run forever.
     #[tokio::test]
     async fn deletion_waits_while_the_controller_works_in_another_region_or_account() {
         let plan = |nodes, clusters| plan(json!({"deletionTimestamp": "1970-01-01T00:00:00Z"}), nodes, clusters);

@@ -152,7 +152,7 @@ mod tests {
         assert_eq!(*created.lock().unwrap(), ["r1"]);
     }
 
-    /// Two processes that both believe to lead store the same content once. That a name already exists is no error.
+    /// Two processes that both believe to lead store the same content once. That a name already exists is not an error.
     #[tokio::test]
     async fn content_that_two_processes_store_at_once_is_stored_once() {
         for same_content in [true, false] {
@@ -197,7 +197,7 @@ mod tests {
         }
     }
 
-    /// A tenant's broken object must not take away what the group returns to once it is mended.
+    /// A tenant's broken object must not take away what the group returns to once it is corrected.
     #[test]
     fn needs_of_groups_that_cannot_be_decoded_are_kept() {
         let group = |spec: serde_json::Value, status: serde_json::Value| -> Arc<GroupObject> {

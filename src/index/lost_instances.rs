@@ -1,4 +1,4 @@
-//! Instances that leave a scaling group without the controller: a person, a spot interruption, a health check of Auto
+//! Instances that leave a scaling group without the controller. A person, a spot interruption, a health check of Auto
 //! Scaling, or another controller took them away. Each is reported once.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -77,7 +77,7 @@ impl LostInstances {
         }
     }
 
-    /// Whether an instance left a moment ago, and AWS has not told why.
+    /// Whether an instance left a moment ago, and AWS has not said why.
     pub(crate) fn is_cause_expected(&self, now: Timestamp) -> bool {
         self.left.values().any(|(seen, reported)| reported.is_none() && now.duration_since(*seen) < POLLED_SEARCH)
     }

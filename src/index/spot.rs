@@ -149,7 +149,7 @@ impl Recommendations {
 
 /// The active recommendation; `None` means that `spec_price` applies. The newer of the recorded recommendation and the
 /// observed event wins. A recorded one stays active until the tenant changes the spot price in the spec, or until
-/// `is_allowed` excludes the namespace of its event; one with a future time counts as older than any event.
+/// `is_allowed` excludes the namespace of its event. One with a future time counts as older than any event.
 ///
 /// An earlier release recorded no namespace. Such a record stays active, because nodes run with its price.
 pub(crate) fn active_recommendation(

@@ -67,8 +67,8 @@ pub struct KubeEvent {
     pub action: String,
     /// Full sentences; truncated at 1 kB.
     pub note: String,
-    /// What distinguishes an event that must be published once, although the process may end before it can record that:
-    /// the API server keeps out a second one. Lower case, digits and `-`. `None` for all other events.
+    /// What distinguishes an event that must be published once, although the process may end before it can record that.
+    /// The API server keeps out a second one. Lower case, digits and `-`. `None` for all other events.
     pub once: Option<String>,
 }
 

@@ -89,8 +89,8 @@ impl PlanBuilder {
         self.recorded.get_or_insert_with(|| json!({}))["managed"][field] = value;
     }
 
-    /// Whether the plan has a step that the following parts of the plan must wait for: any but a status write, and one
-    /// that had no effect so far and that no node depends on.
+    /// Whether the plan has a step that the following parts of the plan must wait for. A status write is none, nor is a
+    /// step that had no effect so far and that no node depends on.
     pub(crate) fn has_changes(&self) -> bool {
         let steps = || self.first_steps.iter().chain(&self.steps).filter(|planned| !planned.step.is_status_write());
         if self.ineffective.is_empty() {

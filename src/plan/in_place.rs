@@ -61,8 +61,8 @@ pub struct InPlaceRecord {
 
 impl InPlaceRecord {
     /// The attributes of a node that was launched with `launched` and has this record. A kubelet can write to its own
-    /// Node, so the record counts only for labels and taints that `is_known` knows to be from the spec: otherwise a node
-    /// could have the controller remove someone else's taint.
+    /// Node, so the record counts only for labels and taints that `is_known` knows to be from the spec. Otherwise a
+    /// node could have the controller remove someone else's taint.
     pub(crate) fn over(
         &self,
         launched: &NodeAttributes,

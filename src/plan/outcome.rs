@@ -58,7 +58,7 @@ impl Outcome {
 }
 
 /// Selects what is reported beside `outcome`, and exchanges `outcome` for its root cause. A blocked group reports each
-/// reason once. A locked group reports what is wrong apart from the lock, and with `nodes_missing` what it waits for.
+/// reason once. A locked group reports what is wrong besides the lock, and with `nodes_missing` what it waits for.
 pub(super) fn with_others(outcome: Outcome, later: Vec<Outcome>, nodes_missing: bool) -> (Outcome, Vec<Outcome>) {
     let outcome = waits_for_launches(&outcome, &later).unwrap_or(outcome);
     let is_reported = |other: &Outcome| match (&outcome, other) {

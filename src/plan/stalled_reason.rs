@@ -50,7 +50,7 @@ pub enum Reason {
     ProfileFailed,
     /// EKS reports health issues of a managed node group.
     Degraded,
-    /// An update of a managed node group failed or was cancelled.
+    /// An update of a managed node group failed or was canceled.
     UpdateFailed,
     /// The cluster admin's policy forbids a value.
     PolicyViolation,

@@ -41,7 +41,7 @@ pub(crate) fn is_about_addresses(message: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// Missing capacity is no failure of a revision, so a rollout must not halt for it.
+    /// Missing capacity is not a failure of a revision, so a rollout must not halt for it.
     #[test]
     fn messages_of_auto_scaling_and_eks_are_distinguished() {
         for (message, expected) in [

@@ -1,7 +1,7 @@
 //! In which region an IAM role and its instance profile are used. Pure.
 //!
 //! IAM is global, and clusters are not. Two clusters of one account can have the same name in two regions; their groups
-//! then derive the same IAM names. The tag `Region` beside the three ownership tags tells them apart. Resources from
+//! then derive the same IAM names. The tag `Region` beside the three ownership tags distinguishes them. Resources from
 //! other controllers and from earlier releases lack it.
 
 use std::fmt::{self, Display, Formatter};

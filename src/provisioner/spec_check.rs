@@ -51,7 +51,7 @@ pub(crate) fn decode(
 
 /// What the parser says about a spec that is rejected already, so that all of it can be corrected at once. Without a valid
 /// provisioner, the only section of the spec tells which one is meant. Values of wrong types are left out; what their absence
-/// would cause is no error.
+/// would cause is not an error.
 pub(crate) fn field_errors(id: &GroupId, merged: &MergedSpec) -> Vec<SpecError> {
     let Some((spec, removed)) = api::validate::decode_fitting(&merged.spec) else { return Vec::new() };
     let is_own = |error: &SpecError| !removed.contains(&error.path);

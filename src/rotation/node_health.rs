@@ -185,7 +185,7 @@ mod tests {
 
     /// A node that was Ready has joined: the image and the user data are not its problem.
     #[test]
-    fn dead_kubelet_is_no_failed_join() {
+    fn dead_kubelet_is_not_a_failed_join() {
         let silent = |seconds| {
             node_instance("i-1").unready_since(seconds).node(|n| {
                 (n.kubelet_silent, n.ready_reason) = (true, Some("NodeStatusUnknown".into()));

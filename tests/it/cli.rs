@@ -14,7 +14,7 @@ fn run(arguments: &[&str]) -> (Option<i32>, String) {
 }
 
 #[test]
-fn closed_pipe_is_no_error() {
+fn closed_pipe_is_not_an_error() {
     let example = concat!(env!("CARGO_MANIFEST_DIR"), "/examples/short.yaml");
     let boundaries = concat!(env!("CARGO_MANIFEST_DIR"), "/boundaries/basic.yaml");
     for arguments in

@@ -16,22 +16,22 @@ fn crd_files_match_types() {
 
 #[test]
 fn every_field_has_a_description() {
-    fn walk(schema: &serde_json::Value, path: &str, missing: &mut Vec<String>) {
+    fn visit(schema: &serde_json::Value, path: &str, missing: &mut Vec<String>) {
         for (name, property) in schema["properties"].as_object().into_iter().flatten() {
             let path = format!("{path}.{name}");
             if property["description"].as_str().is_none_or(str::is_empty) {
                 missing.push(path.clone());
             }
-            walk(property, &path, missing);
-            walk(&property["items"], &path, missing);
+            visit(property, &path, missing);
+            visit(&property["items"], &path, missing);
         }
     }
     for (name, text) in api::crd_files() {
         let crd: serde_json::Value = serde_yaml::from_str(&text).expect("the CRD is YAML");
         let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
         let mut missing = vec![];
-        walk(&schema["properties"]["spec"], "spec", &mut missing);
-        walk(&schema["properties"]["status"], "status", &mut missing);
+        visit(&schema["properties"]["spec"], "spec", &mut missing);
+        visit(&schema["properties"]["status"], "status", &mut missing);
         assert_eq!(missing, Vec::<String>::new(), "{name}");
     }
 }
@@ -39,20 +39,20 @@ fn every_field_has_a_description() {
 /// kubectl reads some words as booleans: a field of that name gets another one in the cluster, and its values are dropped.
 #[test]
 fn no_field_is_named_like_a_boolean() {
-    fn walk(value: &serde_json::Value, found: &mut Vec<String>) {
+    fn visit(value: &serde_json::Value, found: &mut Vec<String>) {
         let words = ["y", "n", "yes", "no", "on", "off", "true", "false", "null"];
         if let Some(properties) = value["properties"].as_object() {
             found.extend(properties.keys().filter(|key| words.contains(&key.to_lowercase().as_str())).cloned());
         }
         match value {
-            serde_json::Value::Object(map) => map.values().for_each(|value| walk(value, found)),
-            serde_json::Value::Array(items) => items.iter().for_each(|value| walk(value, found)),
+            serde_json::Value::Object(map) => map.values().for_each(|value| visit(value, found)),
+            serde_json::Value::Array(items) => items.iter().for_each(|value| visit(value, found)),
             _ => {}
         }
     }
     for (name, text) in api::crd_files() {
         let mut found = vec![];
-        walk(&serde_yaml::from_str(&text).expect("the CRD is YAML"), &mut found);
+        visit(&serde_yaml::from_str(&text).expect("the CRD is YAML"), &mut found);
         assert_eq!(found, [""; 0], "{name}");
     }
 }

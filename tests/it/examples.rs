@@ -467,5 +467,5 @@ fn what_the_controller_rejects_is_an_error_with_its_line() {
     let (ok, _, err) = render(&format!("{config}{}", group(image)), InputArgs::default());
     assert!(ok && err.is_empty(), "{err}");
     let (ok, _, err) = render(&group("      instanceType: m5.large\n"), InputArgs::default());
-    assert!(ok && err.is_empty(), "without the ConfigMap nobody knows what is missing: {err}");
+    assert!(ok && err.is_empty(), "without the ConfigMap it is unknown what is missing: {err}");
 }

@@ -148,14 +148,14 @@ fn smallest_type_limits_pods_of_mixed_group() {
     };
     let types = [of("m5.large", 3, 10), of("m5a.large", 2, 10), of("m5n.large", 4, 15)];
     let offers = types.iter().map(|t| (t.name.clone(), "a".to_owned()));
-    let environment = References {
+    let references = References {
         catalog: Some(InstanceTypeCatalog::new(&types, offers).into()),
         mixed_types: types.iter().map(|t| (t.name.clone(), Some(t.clone()))).collect(),
         ..test_references()
     };
     let mixed = |policy: &str, annotations: &[(&str, &str)]| {
         let desired = parse_desired(&format!("{{mixedInstancesPolicy: {{{policy}}}}}"), annotations).expect("a group");
-        resolve(desired, &environment, NameForm::Plain).expect("a resolved group")
+        resolve(desired, &references, NameForm::Plain).expect("a resolved group")
     };
     let listed = |names: &str| pod_limit(&mixed(&format!("instanceTypes: [{names}]"), &[on]));
     assert_eq!(listed("{type: m5n.large}"), Some(2 * 9 + 2), "the primary type has the lower limit");
@@ -175,10 +175,10 @@ fn smallest_type_limits_pods_of_mixed_group() {
 #[test]
 fn unknown_instance_type_is_reported_where_its_properties_are_needed() {
     let on = [("custom-networking-enabled", "true")];
-    let wanted = parse_desired("{}", &on).expect("a group");
-    assert!(wanted.needs_instance_type());
-    let environment = References { instance_type: Lookup::Absent, ..test_references() };
-    let message = join_messages(&resolve(wanted, &environment, NameForm::Plain).unwrap_err());
+    let desired = parse_desired("{}", &on).expect("a group");
+    assert!(desired.needs_instance_type());
+    let references = References { instance_type: Lookup::Absent, ..test_references() };
+    let message = join_messages(&resolve(desired, &references, NameForm::Plain).unwrap_err());
     assert!(message.contains("spec.eks.configuration.instanceType `m5.large` is not an instance type"), "{message}");
 }
 
@@ -391,8 +391,8 @@ fn hooks_need_valid_target_and_unique_name() {
 fn network_object_of_other_vpc_is_reported() {
     let group = parse_desired("{subnets: [subnet-9], securityGroups: [g, sg-9]}", &[]).expect("a group");
     let object = |id: &str| NetworkObject { vpc: "vpc-9".into(), ..samples::network_object(id) };
-    let environment = References { in_other_vpcs: vec![object("subnet-9"), object("sg-9")], ..test_references() };
-    let message = join_messages(&resolve(group, &environment, NameForm::Plain).unwrap_err());
+    let references = References { in_other_vpcs: vec![object("subnet-9"), object("sg-9")], ..test_references() };
+    let message = join_messages(&resolve(group, &references, NameForm::Plain).unwrap_err());
     for (field, id) in [("subnets", "subnet-9"), ("securityGroups", "sg-9")] {
         let part = format!("spec.eks.configuration.{field} `{id}` is in vpc-9, but the cluster's VPC is vpc-1");
         assert!(message.contains(&part), "{message}");
@@ -405,8 +405,8 @@ fn misspelled_name_of_a_subnet_is_reported_with_the_right_one() {
     let group = parse_desired("{subnets: [private-us-west2-a], securityGroups: [web]}", &[]).expect("a group");
     let named = |name: &str| NetworkObject { name: Some(name.into()), ..samples::network_object("subnet-1") };
     let subnets = vec![named("public-us-east-1c"), named("private-us-west-2a")];
-    let environment = References { subnets, security_groups: vec![], ..test_references() };
-    let message = join_messages(&resolve(group, &environment, NameForm::Plain).unwrap_err());
+    let references = References { subnets, security_groups: vec![], ..test_references() };
+    let message = join_messages(&resolve(group, &references, NameForm::Plain).unwrap_err());
     assert!(message.contains("did you mean \"private-us-west-2a\"?"), "{message}");
     assert!(message.contains("securityGroups `web`") && message.contains("or tag the resource"), "{message}");
 }

@@ -178,7 +178,7 @@ fn event_of_missing_nodes_counts_them_and_says_what_is_waited_for() {
 
 /// An autoscaler adds nodes all day. A warning about each of them would hide those about nodes that fail.
 #[test]
-fn nodes_that_are_to_come_are_no_warning() {
+fn nodes_that_are_to_come_cause_no_warning() {
     let old = InstanceGroupStatus {
         conditions: vec![Condition::new("NodesReady", true, "NodesReady", "2 of 2 nodes are ready")],
         nodes: serde_json::from_value(json!({"desired": 2, "ready": 2})).expect("counts"),

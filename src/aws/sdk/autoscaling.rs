@@ -252,9 +252,9 @@ impl AutoScaling for Sdk {
     }
 }
 
-/// The settings of a call that is not idempotent and has no client token: the SDK does not repeat it, because AWS may have
-/// performed it although the response was lost. The next reconcile observes the group before it decides again. All other
-/// writes set an absolute value, name what they create or delete, or have a client token.
+/// The settings of a call that is not idempotent and has no client token. The SDK does not repeat it, because AWS may
+/// have performed it although the response was lost. The next reconcile observes the group before it decides again. All
+/// other writes set an absolute value, name what they create or delete, or have a client token.
 fn one_attempt() -> config::Builder {
     config::Builder::new().retry_config(RetryConfig::standard().with_max_attempts(1))
 }

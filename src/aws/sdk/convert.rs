@@ -77,10 +77,10 @@ pub(super) fn timestamp(time: Option<&aws_smithy_types::DateTime>) -> Option<jif
 
 /// A field that AWS always returns. Without it, the response says nothing that a decision may rest on.
 ///
-/// The API models of Auto Scaling and IAM mark such fields as required: for example the name and the sizes of a scaling
-/// group, the id and the lifecycle state of its instances, the name, id and ARN of a role. The models of EC2 and EKS mark no
-/// field of a response. There, this is for fields without which the object means nothing, such as the ARN of a cluster;
-/// every other field may be unknown.
+/// The API models of Auto Scaling and IAM mark such fields as required. Examples are the name and the sizes of a
+/// scaling group, the id and the lifecycle state of its instances, the name, id and ARN of a role. The models of EC2
+/// and EKS mark no field of a response. There, this is for fields without which the object means nothing, such as the
+/// ARN of a cluster; every other field may be unknown.
 ///
 /// # Errors
 /// The field is missing or an empty text.

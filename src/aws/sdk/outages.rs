@@ -109,7 +109,7 @@ mod tests {
         assert!(outages.refuse(CALL, at(25)).is_some());
     }
 
-    /// One failed attempt is no outage, however long ago it was.
+    /// One failed attempt is not an outage, however long ago it was.
     #[test]
     fn outage_lasts_as_long_as_attempts_fail() {
         let (outages, start) = (Outages::default(), Instant::now());

@@ -139,7 +139,7 @@ fn errors_of_all_keys_are_listed_together_by_key_and_line() {
     );
     assert!(found.errors.iter().all(|error| !error.remedy.is_empty()));
     let unknown: Vec<_> = found.warnings.iter().map(|warning| warning.path.as_str()).collect();
-    assert_eq!(unknown, ["", "spec.eks.configuration.clustrName"], "unknown fields are told in the same round");
+    assert_eq!(unknown, ["", "spec.eks.configuration.clustrName"], "unknown fields are reported in the same round");
     let message = found.to_string();
     assert!(message.contains("defaults line 4: spec.eks.minSize: \"three\" is not a whole number"), "{message}");
     assert!(message.ends_with("There are 8 more errors; instance-manager lint shows them as these are corrected"));
@@ -233,7 +233,7 @@ fn harmless_mistakes_are_warnings() {
 
 /// "List spec.eks.configuration.subnetz under restricted" would be followed by "matches no field".
 #[test]
-fn default_that_is_no_field_is_not_to_be_listed_in_the_boundaries() {
+fn default_that_is_not_a_field_is_not_to_be_listed_in_the_boundaries() {
     let (boundaries, policy) = ("restricted:\n- spec.eks.configuration.subnets\n", CLOSED);
     let warnings = |configuration: &str| {
         let defaults = format!("spec: {{eks: {{configuration: {{{configuration}}}}}}}");

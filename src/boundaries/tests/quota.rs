@@ -74,13 +74,13 @@ fn vcpus_and_surges_are_limited_by_the_same_rules() {
         (vec![claim(true, (4, 0, Some(384)), (4, 0, Some(384)))], vec![], "over the limit: it keeps what it has"),
         (vec![claim(true, (4, 0, Some(384)), (4, 0, Some(192)))], vec![], "over the limit: it may shrink"),
         (vec![claim(false, (0, 0, Some(0)), (1, 0, None))], vec![0], "unknown is not zero"),
-        (vec![claim(true, (4, 0, Some(8)), (4, 0, None))], vec![0], "another type, which nobody knows"),
+        (vec![claim(true, (4, 0, Some(8)), (4, 0, None))], vec![0], "another type, whose vCPUs are unknown"),
         (vec![claim(true, (4, 0, None), (4, 0, None))], vec![], "what is not known to grow is kept"),
         (vec![claim(true, (4, 0, None), (5, 0, None))], vec![0], "more nodes of an unknown size"),
         (
             vec![claim(true, (1, 0, None), (1, 0, None)), claim(true, (1, 0, Some(2)), (2, 0, Some(4)))],
             vec![1],
-            "beside a group of unknown size, nobody knows whether more fits",
+            "beside a group of unknown size, it is unknown whether more fits",
         ),
         (
             vec![claim(true, (1, 0, None), (1, 0, None)), claim(true, (2, 0, Some(4)), (1, 0, Some(2)))],

@@ -167,7 +167,8 @@ fn every_field_has_an_effect_or_is_reported_with_each_provisioner() {
             Some((path, tail)) if is_strategy(tail) => (path, Some(tail.trim_matches(['[', ']']))),
             _ => (field, None),
         };
-        let schema = schemas.get(path).unwrap_or_else(|| panic!("{path} is no field of the schema; remove its line"));
+        let schema =
+            schemas.get(path).unwrap_or_else(|| panic!("{path} is not a field of the schema; remove its line"));
         listed.insert(path);
         for (letter, kind) in [('e', "eks"), ('m', "eks-managed"), ('f', "eks-fargate")] {
             let mut spec = if path == "provisioner" { json!({}) } else { nested(path, sample(schema)) };

@@ -110,9 +110,9 @@ pub enum Command {
     /// Check the ConfigMap of the boundaries in a file, for CI. Needs no cluster.
     ///
     /// Finds everything that the file alone shows: syntax, unknown keys, paths that name no field or are in two lists,
-    /// selectors, globs, choices that are left open, defaults that no boundary lists, and defaults that no group could use.
-    /// Exit status: 0 when nothing is found, 1 when there are errors or warnings, 2 when a file cannot be read or an argument
-    /// is wrong.
+    /// selectors and globs. It also finds choices that are left open, defaults that no boundary lists, and defaults
+    /// that no group could use. Exit status: 0 when nothing is found, 1 when there are errors or warnings, 2 when a
+    /// file cannot be read or an argument is wrong.
     #[command(after_help = "Example:\n  instance-manager lint boundaries.yaml")]
     Lint(super::lint::LintArgs),
     /// Print a Kubernetes admission policy that warns tenants who set a restricted field. Needs no cluster.

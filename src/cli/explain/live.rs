@@ -162,7 +162,7 @@ async fn own_revision(client: &Client, config_namespace: &str, stored: &Value, n
                     format!("the group has {name} of the boundaries, and not the newest content of the ConfigMap{why}");
                 return OwnRevision::Other { data: revision.spec.data, note };
             }
-            None => "that revision is not stored any more".to_owned(),
+            None => "that revision is no longer stored".to_owned(),
         },
         Err(error) => error.to_string(),
     };

@@ -242,7 +242,7 @@ impl RolloutPlan {
             Some(RevisionImpact::Rotate { nodes }) => {
                 wave.groups += 1;
                 wave.nodes += nodes;
-                // What its tenant's own change replaces is no part of the rollout.
+                // What its tenant's own change replaces is not part of the rollout.
                 if *nodes == 0 {
                     return None;
                 }

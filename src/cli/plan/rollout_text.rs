@@ -230,7 +230,7 @@ mod tests {
 
     /// The nodes that a tenant's own change replaces are replaced whatever happens to the revision.
     #[test]
-    fn nodes_that_a_tenant_replaces_are_no_part_of_the_estimate() {
+    fn nodes_that_a_tenant_replaces_are_not_part_of_the_estimate() {
         let mut own = GroupPlan { irreversible: Some("EKS says no"), ..group("team-a/web", 2, 3) };
         own.rollout.as_mut().expect("a place").effect = Some(RevisionImpact::Rotate { nodes: 0 });
         let shown = text("waves: [{name: canary}, {name: rest}]", &[own]);

@@ -138,7 +138,7 @@ pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
             let which = if wave == "*" {
                 "no wave waits for another one, or for an approval".to_owned()
             } else {
-                format!("the waves behind {wave} do not wait for it, and it does not wait for an approval")
+                format!("the waves after {wave} do not wait for it, and it does not wait for an approval")
             };
             return Ok((json!({"skipped": skipped}), format!("{name}: {which}")));
         }

@@ -12,7 +12,7 @@ const MANAGER: &str = "instance-manager-rollout";
 /// How long the API server lets the name of a field manager be, in bytes.
 const MAX_MANAGER: usize = 128;
 
-/// The field manager that an order of this caller is written as. Without an answer about who that is, it names nobody.
+/// The field manager that an order of this caller is written as. Without an answer about who that is, it names no user.
 pub(super) async fn field_manager(client: &Client) -> String {
     let api: Api<SelfSubjectReview> = Api::all(client.clone());
     let review = SelfSubjectReview::default();
@@ -28,7 +28,7 @@ fn named(user: &str) -> String {
     format!("{MANAGER}:{}", &printable[printable.len().saturating_sub(room)..])
 }
 
-/// Who wrote the orders last, and when: "jane at 2026-08-21T08:00:00Z". `None` if nobody but the controller wrote them.
+/// Who wrote the orders last, and when: "jane at 2026-08-21T08:00:00Z". `None` if only the controller wrote them.
 pub(super) fn last_order(revision: &BoundariesRevision) -> Option<String> {
     let gave_orders = |fields: &serde_json::Value| fields.pointer("/f:spec/f:orders").is_some();
     let entries = revision.managed_fields().iter().filter(|entry| entry.subresource.is_none());

@@ -33,7 +33,7 @@ pub(super) async fn run(args: RolloutWaitArgs) -> anyhow::Result<ExitCode> {
         if is_meant {
             // A newer revision is another change.
             number = Some(revision.spec.number);
-            if let Some((code, text)) = verdict(&revision, &args.awaited)? {
+            if let Some((code, text)) = wait_result(&revision, &args.awaited)? {
                 print(format!("{text}\n").as_bytes())?;
                 return Ok(ExitCode::from(code));
             }
@@ -65,7 +65,7 @@ async fn is_newest_applied(client: &Client, namespace: &str, newest: &Boundaries
 }
 
 /// The exit status and the text, once there is nothing to wait for.
-fn verdict(revision: &BoundariesRevision, awaited: &WaitTarget) -> anyhow::Result<Option<(u8, String)>> {
+fn wait_result(revision: &BoundariesRevision, awaited: &WaitTarget) -> anyhow::Result<Option<(u8, String)>> {
     let name = revision.name_any();
     if is_about_to_begin(revision) {
         return Ok(None);
@@ -141,16 +141,16 @@ mod tests {
             (Aborted, WaveState::Passed, &WaitTarget::Complete, Some(2)),
             (Superseded, WaveState::Open, &WaitTarget::Complete, Some(2)),
         ] {
-            let found = verdict(&revision(phase, wave), awaited).expect("a verdict").map(|(code, _)| code);
+            let found = wait_result(&revision(phase, wave), awaited).expect("a result").map(|(code, _)| code);
             assert_eq!(found, code, "{phase} {wave} {awaited:?}");
         }
         // The controller looks at a new revision a moment after it was stored.
         let mut new = BoundariesRevision::new("r3", BoundariesRevisionSpec::default());
-        let without_key = verdict(&new, &canary).expect("a verdict").map(|(code, _)| code);
+        let without_key = wait_result(&new, &canary).expect("a result").map(|(code, _)| code);
         new.spec.data.insert("rollout".into(), "{}".into());
-        assert_eq!((without_key, verdict(&new, &canary).expect("a verdict")), (Some(0), None));
+        assert_eq!((without_key, wait_result(&new, &canary).expect("a result")), (Some(0), None));
         let error =
-            verdict(&revision(Rolling, WaveState::Open), &WaitTarget::Wave("first".into())).expect_err("no wave");
+            wait_result(&revision(Rolling, WaveState::Open), &WaitTarget::Wave("first".into())).expect_err("no wave");
         assert!(error.to_string().contains("it has canary"), "{error}");
     }
 }

@@ -69,7 +69,7 @@ pub(super) fn boundaries_unavailable(context: &GroupContext) -> Option<String> {
     ))
 }
 
-/// How much a group tells of the errors of the ConfigMap, in characters. Its tenant cannot mend them.
+/// How many characters of the ConfigMap's errors a group reports. Its tenant cannot correct them.
 const MAX_CONFIG_ERRORS: usize = 300;
 
 /// The condition about annotations without effect. It is not set before there is one.

@@ -228,7 +228,7 @@ struct SuppressedSteps {
     due: Option<Timestamp>,
     /// Some steps have not been repeated often enough to continue without them, or others depend on them.
     is_awaited: bool,
-    /// The rest of the plan writes something that is no repetition.
+    /// The rest of the plan writes something that is not a repetition.
     has_changes: bool,
 }
 
@@ -238,7 +238,7 @@ impl SuppressedSteps {
         self.is_awaited |= !is_ineffective || planned.dependents() != Dependents::Nothing;
     }
 
-    /// Adapts the outcome when no other step is left. The plan waits, or the group has converged apart from the
+    /// Adapts the outcome when no other step is left. The plan waits, or the group has converged except for the
     /// ineffective writes.
     fn adjust_outcome(&self, plan: &mut Plan, steps_end: bool, now: Timestamp) {
         let Some(due) = self.due else { return };

@@ -258,9 +258,9 @@ impl Elector {
         }
     }
 
-    /// One round: read the Lease unless it is known to be current, decide, write. Returns `Lost` when
-    /// this process was the leader before the round and is not after it, and when the resourceVersion of the Lease went
-    /// back: the caches of the process could then miss changes, and it must restart before it leads.
+    /// One round: read the Lease unless it is known to be current, decide, write. Returns `Lost` when this process was
+    /// the leader before the round and is not after it, and when the resourceVersion of the Lease went back. The caches
+    /// of the process could then miss changes, and it must restart before it leads.
     async fn run_round(&mut self, clock: impl Fn() -> Instant) -> Option<ElectionEnd> {
         let was_leader = self.leader_until.is_some();
         let started = clock();

@@ -134,7 +134,7 @@ pub struct ObservedState {
     pub failed_replacements: Vec<String>,
     /// Instances that left without the controller, with the cause.
     pub lost_instances: Vec<LostInstance>,
-    /// Whether an instance left a moment ago, and AWS has not told why.
+    /// Whether an instance left a moment ago, and AWS has not said why.
     pub is_cause_of_loss_expected: bool,
     /// How long fewer instances than desired have been running.
     pub shortage_duration: SignedDuration,

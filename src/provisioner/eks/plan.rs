@@ -35,8 +35,8 @@ pub fn plan(input: &PlanInput) -> Plan {
     builder.ensure_finalizer(&input.resolved.desired.id);
     match (conflict_message(input), &input.observed.scaling_group) {
         (Some(message), _) => {
-            // Nodes keep their role. Nothing of this group exists under these names, so the status must not record them:
-            // a record would bind the group to a cluster, and its deletion to foreign resources.
+            // Nodes keep their role. Nothing of this group exists under these names, so the status must not record
+            // them. A record would bind the group to a cluster, and its deletion to foreign resources.
             builder.status_update.fields.remove("nodesInstanceRoleArn");
             builder.status_update.fields.remove("activeScalingGroupName");
             builder.set_outcome_once(Outcome::Blocked {

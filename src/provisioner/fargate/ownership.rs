@@ -154,7 +154,7 @@ pub(crate) fn ownership_conflict<'a>(
     disowned_outcome("the Fargate profile", resources, ownership, "it and its role as they are", is_deleting)
 }
 
-/// Whether a profile without ownership tags was created for this group: it has the derived name, and either the role in
+/// Whether a profile without ownership tags was created for this group. It has the derived name, and either the role in
 /// the spec (`existing_role`) or the role derived for the group.
 pub(crate) fn is_adoptable(
     profile: &FargateProfile,

@@ -135,8 +135,8 @@ pub(crate) fn drain_outgoing(
     delete_outgoing(input, current, outgoing, builder);
 }
 
-/// How many nodes of the outgoing node groups serve, as long as none of them is drained: the current one must be as large
-/// before. 0 while none may be drained.
+/// How many nodes of the outgoing node groups serve, as long as none of them is drained. The current one must be as
+/// large before. 0 while none may be drained.
 pub(crate) fn nodes_to_replace(input: &PlanInput, outgoing: &[&ObservedNodegroup]) -> i32 {
     let kept = || outgoing.iter().filter(|group| group.nodegroup.status != NodegroupStatus::Deleting);
     let has_begun = kept().any(|group| has_disruption_record(input, &group.members));
@@ -321,7 +321,7 @@ fn delete_outgoing(
     builder.set_outcome_once(waiting(Phase::Rotating, message));
 }
 
-/// Tags an outgoing node group that lost the tags of this group, or never had them: ownership stays provable, and the
+/// Tags an outgoing node group that lost the tags of this group, or never had them. Ownership stays provable, and the
 /// shipped IAM policy allows deleting tagged node groups only.
 fn tag_before_delete(input: &PlanInput, group: &ObservedNodegroup, builder: &mut PlanBuilder) {
     if input.observed.tag_retry_pending {

@@ -109,7 +109,7 @@ pub(crate) fn is_version_update(update: &NodegroupUpdate) -> bool {
     update.kind == "VersionUpdate"
 }
 
-/// Whether an update failed or was cancelled.
+/// Whether an update failed or was canceled.
 pub(crate) fn is_failed(update: &NodegroupUpdate) -> bool {
     matches!(update.status, UpdateStatus::Failed | UpdateStatus::Cancelled)
 }
@@ -141,7 +141,7 @@ pub(crate) fn update_failed(input: &PlanInput) -> Outcome {
     let errors = update.map(|u| u.errors.as_slice()).unwrap_or_default();
     let id = update.map(|u| u.id.clone()).unwrap_or_default();
     let why = match (errors, update.map(|u| u.status)) {
-        (_, Some(UpdateStatus::Cancelled)) => "it was cancelled".to_owned(),
+        (_, Some(UpdateStatus::Cancelled)) => "it was canceled".to_owned(),
         ([], _) => "EKS gives no reason".to_owned(),
         (errors, _) => join_issues(errors),
     };

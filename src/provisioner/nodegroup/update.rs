@@ -317,8 +317,8 @@ fn parse_minor_version(version: &str) -> (u32, u32) {
     (parts.next().unwrap_or(u32::MAX), parts.next().unwrap_or(u32::MAX))
 }
 
-/// Whether a release of an image is known to be older than another one: by the minor version, then by the date, such as
-/// `1.33.5-20251108` and Windows' `1.33-2025.11.21`, or else by the rest of the version, such as Bottlerocket's
+/// Whether a release of an image is known to be older than another one. The minor version decides, then the date, such
+/// as `1.33.5-20251108` and Windows' `1.33-2025.11.21`, or else the rest of the version, such as Bottlerocket's
 /// `1.49.0-713f44ce`.
 fn is_older_release(release: &str, than: &str) -> bool {
     let numbers = |text: &str| text.split('.').map(|part| part.parse().ok()).collect::<Option<Vec<u64>>>();

@@ -88,8 +88,8 @@ pub(crate) async fn drain_views(o: &Observer<'_>, members: &[NodeInstance], uid:
     Ok(drains)
 }
 
-/// Finds records on the Nodes of this group whose InstanceGroup no longer exists, for example because its finalizer was
-/// removed, or because it was restored from a backup with another UID. Such a disruption record becomes
+/// Finds records on the Nodes of this group whose InstanceGroup no longer exists. For example, its finalizer was
+/// removed, or it was restored from a backup with another UID. Such a disruption record becomes
 /// [`NodeView::orphaned_disruption`], and such a surge record becomes this group's.
 pub(crate) async fn find_orphaned_records(o: &Observer<'_>, uid: &str, nodes: Vec<&mut NodeView>) -> ObserveResult<()> {
     let mut listed = None;

@@ -110,7 +110,7 @@ fn outdated_by(members: &[NodeInstance]) -> String {
 }
 
 /// How far a rotation is. A node counts as done once it runs the desired version and is Ready; those that are not Ready are
-/// named apart, and both together are `status.nodes.updated`.
+/// named separately, and both together are `status.nodes.updated`.
 fn progress(members: &[NodeInstance]) -> String {
     let is_ours = |m: &&NodeInstance| m.node.as_ref().is_some_and(|node| node.surge.is_some());
     let counts = |m: &&NodeInstance| match m.instance.state {

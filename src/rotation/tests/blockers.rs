@@ -151,7 +151,7 @@ fn no_healthy_node_is_given_up_after_a_failed_launch() {
         (vec!["terminate a".to_owned()], RotationState::InProgress)
     );
     let dead = [node_instance("a").outdated().unready(), node_instance("b").outdated()];
-    assert_eq!(step_summaries(&decide(&failed(&dead, &none, 3))), ["cordon a"], "it serves nobody");
+    assert_eq!(step_summaries(&decide(&failed(&dead, &none, 3))), ["cordon a"], "it serves no pods");
 }
 
 /// If the controller terminates the instance too, Auto Scaling terminates another node for the second call.

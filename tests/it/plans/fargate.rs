@@ -307,7 +307,7 @@ fn blocked(plan: &Plan) -> (Reason, &str) {
     }
 }
 
-/// Somebody deleted it and created another one of its name and tags: EKS would refuse the name forever.
+/// Another client deleted it and created another one of its name and tags: EKS would refuse the name forever.
 #[test]
 fn profile_recreated_by_another_client_is_a_conflict() {
     let scenario = converged().with_spec(OTHER);
@@ -968,7 +968,7 @@ fn keiko_profile_is_deleted_with_rejected_spec() {
 }
 
 #[test]
-fn rejected_spec_role_is_no_evidence() {
+fn rejected_spec_role_is_not_evidence() {
     let named = "{eks-fargate: {podExecutionRoleArn: 'arn:aws:iam::1:role/pods'}}";
     for state in ["Error", "Ready"] {
         let scenario = created_by_keiko_with_rejected_spec(named).with(|s| s.status.current_state = Some(state.into()));
@@ -1203,7 +1203,7 @@ fn ambiguous_group_names_never_share_profiles() {
     let names = resolved("{}").names;
     let first = new_group("{}").with(|s| s.observed.profiles.push(foreign(names.first_profile.clone())));
     assert!(has_conflict(&first), "the group uses names with a hash");
-    // A foreign profile whose name looks like a replacement of this group's profile is no conflict.
+    // A foreign profile whose name looks like a replacement of this group's profile is not a conflict.
     let similar = foreign(names.replacement_name("foreign"));
     let scenario = converged().with(|s| s.observed.profiles.push(similar));
     assert!(!has_conflict(&scenario));

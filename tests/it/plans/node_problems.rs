@@ -64,7 +64,7 @@ fn instance_that_never_joined_has_the_limit_of_the_spec() {
 
 /// Its Node is deleted before Auto Scaling notices that the instance was terminated.
 #[test]
-fn deleted_node_of_an_instance_that_ran_for_long_is_no_failed_join() {
+fn deleted_node_of_an_instance_that_ran_for_long_is_not_a_failed_join() {
     let lost = LostNode { name: "node-i-2".into(), since: timestamp("2026-01-01T23:59:00Z") };
     let scenario = converged().with(|s| {
         s.state.nodes.remove("i-2");
@@ -123,7 +123,7 @@ fn missing_capacity_is_named_at_once_with_types_and_zones() {
     assert_eq!(stalled(&plan).0, Reason::InsufficientCapacity);
     let names = ["m5.large", "us-west-2a", "do not have sufficient", "other zones", "since 2026-01-01T23:58:00Z"];
     assert_names(stalled(&plan).1, &names);
-    // AWS lists more attempts than are read: the oldest of these is no beginning, and another one after each attempt.
+    // AWS lists more attempts than are read: the oldest of these is not a beginning, and another one after each attempt.
     let attempts = |started: &str| {
         let failed = ScalingActivity { started: Some(timestamp(started)), ..failed.clone() };
         stalled(&short_of_one(vec![failed; 20]).plan()).1.to_owned()
@@ -181,7 +181,7 @@ fn unhealthy_cluster_does_not_hide_an_entry_that_keeps_nodes_out() {
     assert!(reasons.contains(&Reason::NodesNotReady), "{reasons:?}");
 }
 
-/// A lock is no reason to keep quiet about a node that is broken.
+/// A lock is not a reason to keep quiet about a node that is broken.
 #[test]
 fn locked_group_reports_problems_of_its_nodes() {
     let locked = |scenario: Scenario| {

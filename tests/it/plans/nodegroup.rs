@@ -539,7 +539,7 @@ fn failed_update_is_retried_after_an_hour_a_spec_change_or_on_request() {
     assert!(other.step_names().contains(&"UpdateNodegroupVersion"));
 }
 
-/// EKS takes hours for many nodes. An update that fails after them would be started again at once, for ever.
+/// EKS takes hours for many nodes. An update that fails after them would be started again at once, forever.
 #[test]
 fn update_that_ran_for_hours_before_it_failed_is_retried_an_hour_after_the_failure() {
     let newer = spec_text("releaseVersion: 1.33.0-20250601");
@@ -828,7 +828,7 @@ fn only_nodegroup_with_edited_tags_is_neither_replaced_nor_reported_as_deleted()
         let (reason, message) = scenario.blocked();
         assert!(reason == Reason::OwnershipConflict && message.contains("is missing"), "{message}");
     }
-    // The new node group was recorded, and somebody deleted it: it does not wait for the tags of the old one.
+    // The new node group was recorded, and another client deleted it: it does not wait for the tags of the old one.
     let both = edited(C5).with(|s| {
         let managed = s.status.managed.as_mut().expect("a record");
         managed.nodegroup_arns.push(format!("arn:aws:eks:us-west-2:1:nodegroup/{}/id", s.resolved.name));
@@ -1301,7 +1301,7 @@ fn completed_update_has_one_event() {
         for part in ["completed", "update-1", kind, &name, NOW] {
             assert!(event.message.contains(part), "{kind}: {part} is not in {}", event.message);
         }
-        assert_eq!(plan.status_update.fields.get("updateOf"), Some(&Value::Null), "{kind}: it is told once");
+        assert_eq!(plan.status_update.fields.get("updateOf"), Some(&Value::Null), "{kind}: it is reported once");
     }
     let waits = after("ConfigUpdate", "").with(|s| s.resolved = resolve_spec(RELEASED));
     let started = waits.plan();
@@ -1355,7 +1355,7 @@ fn deletion_waits_for_eks_and_skips_foreign_nodegroups() {
     let of_another_name = Nodegroup { name: NodegroupName::new("demo", "theirs"), ..edited.clone() };
     assert_eq!(steps(&plan(&[of_another_name])), ["RemoveFinalizer"]);
     let edited = plan(&[edited]);
-    assert_eq!(steps(&edited), [""; 0], "nobody would find it again");
+    assert_eq!(steps(&edited), [""; 0], "no controller would find it again");
     let Outcome::Blocked { reason, message, is_deleting: true } = edited.outcome else {
         panic!("{:?}", edited.outcome)
     };
@@ -1408,10 +1408,10 @@ fn node_role_comes_from_spec() {
     assert_eq!(desired::role_name("nodes"), None);
 }
 
-/// EKS always has a role, subnets, types and versions for a node group. A field that its answer lacks is no difference,
+/// EKS always has a role, subnets, types and versions for a node group. A field that its answer lacks is not a difference,
 /// because a difference would replace every node.
 #[test]
-fn field_that_eks_does_not_tell_is_no_drift() {
+fn field_that_eks_does_not_return_is_not_drift() {
     let spec = spec_text(
         "version: '1.33', releaseVersion: 1.33.0-20250101, amiType: AL2023_x86_64_STANDARD, capacityType: spot",
     );
@@ -1602,7 +1602,7 @@ fn replacement_keeps_its_nodes_until_the_old_ones_are_gone() {
         s.state.nodegroups[0].nodegroup.issues = vec![issue("Ec2SecurityGroupDeletionFailure")];
     });
     let (_, message) = failed.blocked();
-    assert!(message.contains("stays 2 instead of 1"), "nobody else says why: {message}");
+    assert!(message.contains("stays 2 instead of 1"), "nothing else says why: {message}");
     let alone = both(&after).with(|s| _ = s.state.nodegroups.remove(0));
     assert_eq!(resized(&alone), Some(NodegroupSizes { min: 1, max: 9, desired: None }));
 }
@@ -1712,7 +1712,7 @@ fn labels_in_place_make_no_node_outdated() {
     assert_eq!(outdated(Some(update(UpdateStatus::InProgress, "VersionUpdate"))), 2);
 }
 
-/// EKS prepares an update for minutes before it changes the scaling group. Nobody would expect old nodes any more.
+/// EKS prepares an update for minutes before it changes the scaling group. No one would expect old nodes any more.
 #[test]
 fn update_that_has_just_begun_has_replaced_no_node() {
     let newer = spec_text("releaseVersion: 1.33.0-20250601");

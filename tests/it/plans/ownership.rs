@@ -128,7 +128,7 @@ fn existing_profile_never_becomes_owned() {
 
 /// Otherwise a wrong clusterName could not be corrected, and the deletion would wait for tags that a tenant may not set.
 #[test]
-fn unowned_scaling_group_is_no_record() {
+fn unowned_scaling_group_is_not_a_record() {
     let recorded_cluster = |plan: &Plan| {
         let status = serde_json::from_value(json!(plan.status_update.fields)).expect("a status");
         remaining_resources::recorded_names(&converged().resolved.desired.id, &status, "us-west-2")

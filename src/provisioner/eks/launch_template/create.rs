@@ -119,7 +119,7 @@ pub(crate) fn new_version(input: &PlanInput, template: Option<&LaunchTemplate>) 
 /// The client token of the call that creates a version. EC2 answers a token that it knows with the first result, even
 /// if that was deleted since. So the token names what was observed: a retry after a lost response repeats it, and
 /// content that is wanted again later gets another one. It also names the version with which AWS refused the scaling
-/// group, because another client may have deleted it before it was recorded. That a read does not show it is no proof:
+/// group, because another client may have deleted it before it was recorded. That a read does not show it is not proof:
 /// the read may be older.
 fn version_token(input: &PlanInput, template: Option<&LaunchTemplate>) -> String {
     let r = input.resolved;

@@ -111,11 +111,11 @@ fn platform(resolved: &ResolvedGroup, image: &Image) -> Option<SpecError> {
 
 /// ARNs must be of the required kind. EC2 accepts any text in a launch template, and then fails to launch instances.
 fn arns(resolved: &ResolvedGroup) -> Vec<SpecError> {
-    let wanted = &resolved.desired;
-    let group = wanted.placement.iter().flat_map(|p| &p.host_resource_group);
+    let desired = &resolved.desired;
+    let group = desired.placement.iter().flat_map(|p| &p.host_resource_group);
     let group = group.map(|arn| ("placement.hostResourceGroupArn".to_owned(), arn, "resource-groups", "group/"));
     let license = |(i, arn)| (format!("licenseSpecifications[{i}]"), arn, "license-manager", "license-configuration");
-    let licenses = wanted.licenses.iter().enumerate().map(license);
+    let licenses = desired.licenses.iter().enumerate().map(license);
     let wrong = licenses.chain(group).filter(|(_, arn, service, kind)| {
         let parts: Vec<_> = arn.splitn(6, ':').collect();
         !matches!(parts[..], ["arn", partition, of, _, _, name]

@@ -41,7 +41,7 @@ pub(crate) async fn observe(
         if entry.is_none() && o.map_roles.entry_state(&linux) == AuthEntryState::Absent {
             let joins_by_it = !matches!(resolved.join_method, JoinMethod::AccessEntries { .. })
                 && !managed.access_entries.contains(&arn);
-            // Its nodes have lost access since the entry was deleted. The record alone is no reason to authorize a
+            // Its nodes have lost access since the entry was deleted. The record alone is not a reason to authorize a
             // role.
             if joins_by_it && runs_with(o, state, &arn).await? {
                 let windows = resolved.desired.os_family == OsFamily::Windows;

@@ -82,7 +82,7 @@ async fn mixed_instance_types(
     wanted: &DesiredSpec,
 ) -> ObserveResult<BTreeMap<String, Option<InstanceType>>> {
     let names = wanted.mixed_instances.iter().flat_map(|m| &m.overrides).map(|t| t.instance_type.clone());
-    // EC2 would reject the whole call for what is no name of a type.
+    // EC2 would reject the whole call for a name that is not an instance type.
     let names = names.filter(|name| family_key(name).is_some());
     let ask = |name: String| async move { Ok((name.clone(), o.inventory.instance_type(&name).await?)) };
     let found = futures::future::try_join_all(names.map(ask)).await.map_err(ObserveError::Aws)?;

@@ -167,7 +167,7 @@ async fn deleted_entry_of_a_role_that_the_group_still_runs_with_is_missing() {
     assert_eq!(found.recorded_auth_entries, [given], "the record alone lets no role in");
     assert_eq!(found.missing_auth_entries, [AuthEntry::for_nodes(given, false)]);
     let broken = observe_with(&stub, "- rolearn: {", &status).await.expect("a state").previous_roles;
-    assert!(broken.missing_auth_entries.is_empty(), "nobody knows what it has: {broken:?}");
+    assert!(broken.missing_auth_entries.is_empty(), "its content is unknown: {broken:?}");
     let mut by_access_entries = self::resolved();
     by_access_entries.join_method = JoinMethod::AccessEntries { remove_other: false };
     let status = json!({"managed": {"accessEntries": [resolved.role_arn, given, forged]}});
@@ -259,7 +259,7 @@ async fn own_role_stays_while_it_is_not_known_which_nodes_are_outdated() {
     let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
     let map_roles = aws_auth::add_entries(None, &[AuthEntry::for_nodes(&own, false)]).unwrap().unwrap();
     let mistake =
-        SpecError::invalid("spec.eks.configuration.mixedInstancesPolicy.spotRatio", "many", "is no number", "");
+        SpecError::invalid("spec.eks.configuration.mixedInstancesPolicy.spotRatio", "many", "is not a number", "");
     for is_broken in [false, true] {
         if is_broken {
             resolved.broken.push(&[Part::Launch], mistake.clone());
@@ -491,7 +491,7 @@ async fn launch_template_of_an_earlier_group_of_the_name_is_used_again() {
     };
     let keiko = "demo-team-web-20180101000000";
     assert_eq!(name(&recorded(keiko)).await.as_deref(), Some(keiko));
-    assert_eq!(name(&recorded("anything")).await, None, "the status is no proof");
+    assert_eq!(name(&recorded("anything")).await, None, "the status is not proof");
 }
 
 /// Otherwise a group without capacity would report for a moment after each restart that its problem ended.
@@ -597,7 +597,8 @@ async fn deletion_adopts_only_a_profile_that_contains_the_role() {
     let resolved = resolved();
     let names = &resolved.names;
     let role = |name: &str| Role { id: "AROA-1".into(), name: name.into(), ..Role::default() };
-    for (profile_role, adopted) in [(Some(role(&names.role)), true), (None, false), (Some(role("of-somebody")), false)]
+    for (profile_role, adopted) in
+        [(Some(role(&names.role)), true), (None, false), (Some(role("of-another-owner")), false)]
     {
         let stub = Arc::new(FakeAws::default());
         let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };

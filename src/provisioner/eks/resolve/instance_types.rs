@@ -27,23 +27,23 @@ pub(in crate::provisioner::eks) fn unknown_type(desired: &DesiredSpec) -> SpecEr
 
 pub(super) fn resolve_pool(desired: &DesiredSpec, env: &References, subnets: &[String]) -> Option<InstanceTypePool> {
     let mixed = desired.mixed_instances.as_ref().filter(|m| m.extend_with_similar)?;
-    let catalogue = env.catalog.as_ref()?;
+    let catalog = env.catalog.as_ref()?;
     let zones: Vec<_> =
         env.subnets.iter().filter(|s| subnets.contains(&s.id)).filter_map(|s| s.zone.as_deref()).collect();
     let named = |name: &&str| mixed.overrides.iter().any(|t| t.instance_type == *name);
-    let like: Vec<_> = catalogue.similar_to(&desired.instance_type).into_iter().filter(|n| !named(n)).collect();
+    let like: Vec<_> = catalog.similar_to(&desired.instance_type).into_iter().filter(|n| !named(n)).collect();
     let room = MAX_INSTANCE_TYPES.saturating_sub(mixed.overrides.len());
     let is_ipv6 = env.cluster.as_ref().is_some_and(|cluster| cluster.is_ipv6);
     let limit = pod_limit(&mut Vec::new(), desired, env).filter(|_| desired.max_pods.is_none());
     // A node must not accept more pods than it has addresses.
     let enough = |name: &str| match (limit, desired.custom_networking) {
         (Some(limit), Some(networking)) => {
-            catalogue.get(name).and_then(|t| networking.pod_limit(t)).is_some_and(|found| found >= limit)
+            catalog.get(name).and_then(|t| networking.pod_limit(t)).is_some_and(|found| found >= limit)
         }
         (None, _) | (_, None) => true,
     };
-    let has_ipv6 = |name: &str| !(is_ipv6 && catalogue.get(name).is_some_and(|found| found.is_xen));
-    let fit = like.iter().filter(|name| catalogue.offered_in_zones(name, &zones) && enough(name) && has_ipv6(name));
+    let has_ipv6 = |name: &str| !(is_ipv6 && catalog.get(name).is_some_and(|found| found.is_xen));
+    let fit = like.iter().filter(|name| catalog.offered_in_zones(name, &zones) && enough(name) && has_ipv6(name));
     let offered_now = fit.take(room).map(|name| (*name).to_owned()).collect();
     Some(InstanceTypePool { similar: like.into_iter().map(str::to_owned).collect(), offered_now })
 }

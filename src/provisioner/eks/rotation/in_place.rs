@@ -96,8 +96,8 @@ fn known_attributes<'a>(
     (is_known_label, is_known_taint)
 }
 
-/// The keys of labels, and the taints as `key:effect`, that the status records as the spec's: those of the present spec
-/// while they may change in place, and earlier ones that a node still has by its record.
+/// The keys of labels, and the taints as `key:effect`, that the status records as the spec's. They are those of the
+/// present spec while they may change in place, and earlier ones that a node still has by its record.
 pub(crate) fn recorded_attributes(input: &PlanInput) -> (Vec<String>, Vec<String>) {
     let old = input.status.managed.clone().unwrap_or_default();
     // What the present spec asks for is not known.

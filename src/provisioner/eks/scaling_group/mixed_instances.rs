@@ -63,7 +63,7 @@ fn policy_with_pool(input: &PlanInput, current: Option<&MixedPolicy>, refresh: b
         weight,
         has_foreign_fields: false,
     }));
-    // keikoproj/instance-manager adds pool types in random order, so the order alone is no difference.
+    // keikoproj/instance-manager adds pool types in random order, so the order alone is not a difference.
     if !refresh && present.len() == overrides.len() && overrides.iter().all(|o| present.contains(&o)) {
         overrides = present.into_iter().cloned().collect();
     }

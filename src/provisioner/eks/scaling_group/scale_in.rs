@@ -2,17 +2,17 @@
 //! nodes without a drain.
 //!
 //! AWS documents that TerminateInstanceInAutoScalingGroup can decrement the desired capacity, but not whether by one or
-//! by the instance's weight. With weights, nodes are therefore removed so that both are right: the lightest ones first,
-//! one at a time, with the desired capacity as far below the running capacity as Auto Scaling takes no node for it. By
-//! one, it then equals what is left, and no node is launched again. By the weight, it stays as far below as before, which
-//! `minSize` must allow.
+//! by the instance's weight. With weights, nodes are therefore removed so that both are right. The lightest ones are
+//! removed first, one at a time, with the desired capacity as far below the running capacity as Auto Scaling takes no
+//! node for it. By one, it then equals what is left, and no node is launched again. By the weight, it stays as far
+//! below as before, which `minSize` must allow.
 
 use super::mixed_instances;
 use crate::aws::{Instance, InstanceState, MixedPolicy, ScalingGroup, ScalingGroupChange};
 use crate::plan::{EksStep, NodeStep, Phase, PlanBuilder, waiting};
 use crate::provisioner::eks::input::PlanInput;
 
-/// The instances that count towards the desired capacity.
+/// The instances that count toward the desired capacity.
 pub(crate) fn counted(group: &ScalingGroup) -> impl Iterator<Item = &Instance> {
     let counts = |i: &&Instance| matches!(i.state, InstanceState::InService | InstanceState::Pending);
     group.instances.iter().filter(counts)
@@ -43,7 +43,7 @@ fn lowest_desired_after(group: &ScalingGroup, policy: &MixedPolicy) -> Option<i6
     (after < current).then_some(after - lightest + 1)
 }
 
-/// The capacity that counts towards desired, and the smallest weight of an instance; both in capacity units.
+/// The capacity that counts toward desired, and the smallest weight of an instance; both in capacity units.
 fn current_capacity(group: &ScalingGroup) -> (i64, i64) {
     let weights = || counted(group).map(|i| i64::from(i.weight.max(1)));
     (weights().sum(), weights().min().unwrap_or(1))

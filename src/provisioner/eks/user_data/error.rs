@@ -59,7 +59,7 @@ pub enum UserDataError {
         /// The stage.
         stage: String,
     },
-    /// A Windows stage that is no script.
+    /// A Windows stage that is not a script.
     #[error("{stage} is compressed or binary, and EC2Launch runs PowerShell scripts only: write it as plain text")]
     Binary {
         /// The stage.

@@ -130,7 +130,7 @@ fn forbidden_resource_fields_are_rejected_by_name() {
         assert!(problem.to_string().contains(expected), "{text}: {problem}");
         assert!(!problem.remedy.is_empty());
     }
-    // A trailing separator is no second document.
+    // A trailing separator is not a second document.
     assert!(validate(&(with("name: up", "") + "---\n"), "").is_ok());
 }
 

@@ -16,7 +16,7 @@ use crate::plan::NodeStep;
 use crate::rotation::members::NodeInstance;
 
 /// Continues with the nodes that carry a surge record. Those not in standby yet enter it, or lose the record if
-/// `maxSurge` has become 0; each of those in standby is drained once its replacement has been Ready for
+/// `maxSurge` has become 0. Each of those in standby is drained once its replacement has been Ready for
 /// `min_ready_time`. Returns how many nodes count against `maxSurge`.
 pub(super) fn continue_surge(
     input: &RollingUpdateInput,

@@ -47,7 +47,7 @@ fn only_profile_with_edited_tags_is_not_replaced() {
         let (reason, message) = blocked(&plan);
         assert_eq!((reason, step_names(&plan)), (Reason::OwnershipConflict, vec![]));
         assert!(message.contains(&name) && message.contains(NAMESPACE), "{message}");
-        assert!(plan.events.is_empty(), "nobody deleted it: {:?}", plan.events);
+        assert!(plan.events.is_empty(), "no client deleted it: {:?}", plan.events);
         assert_eq!(recorded(&scenario), [name]);
     }
     let first = converged().with(|s| edit(&mut s.observed.profiles[0]));
