@@ -108,14 +108,14 @@ mod tests {
 
     /// The plan of a group whose scaling group is `demo-team-web` and whose resources AWS does not show, by a controller in
     /// us-west-2.
-    async fn plan(metadata: Value, nodes: Vec<Event<Node>>, clusters: &[&str]) -> Plan {
+    async fn plan(patch: Value, nodes: Vec<Event<Node>>, clusters: &[&str]) -> Plan {
         let mut object = json!({
             "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
             "metadata": {"name": "web", "namespace": "team", "uid": "own", "finalizers": [FINALIZER]},
             "spec": {"provisioner": "eks", "eks": {"configuration": {"clusterName": "demo"}}},
             "status": {"provisioner": "eks", "activeScalingGroupName": "demo-team-web", "nodes": {"desired": 0}},
         });
-        object["metadata"].as_object_mut().expect("metadata").extend(metadata.as_object().expect("fields").clone());
+        crate::api::apply_merge_patch(&mut object, &patch);
         let group: InstanceGroup = serde_json::from_value(object).expect("a group");
         let aws = Arc::new(FakeAws::default());
         aws.update(|d| d.clusters.extend(clusters.iter().map(|name| ((*name).to_owned(), cluster(name)))));
@@ -124,8 +124,38 @@ mod tests {
         let planner = fake::planner(&aws, crate::k8s::fake::client(|call| panic!("unexpected call: {call:?}")), index);
         let active_boundaries =
             ActiveBoundaries { source: BoundariesSource::NotConfigured, ..Default::default() }.into();
-        let context = GroupContext { active_boundaries, ..GroupContext::default() };
+        let namespace_annotations = Some(Default::default());
+        let context = GroupContext { active_boundaries, namespace_annotations, ..GroupContext::default() };
         planner.plan(&group, &context, Duration::ZERO, Timestamp::UNIX_EPOCH).await.expect("a plan").plan
+    }
+
+    /// A deleted group with these changes.
+    fn deleted(mut changes: Value) -> Value {
+        changes["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:00Z");
+        changes
+    }
+
+    fn removes_finalizer(plan: &Plan) -> bool {
+        plan.steps.iter().any(|planned| planned.step == Step::Object(ObjectStep::RemoveFinalizer))
+    }
+
+    /// A name of which only a hash is left does not tell the cluster. The scaling group would stay with its nodes.
+    #[tokio::test]
+    async fn deletion_waits_for_the_cluster_of_a_recorded_scaling_group() {
+        let hashed = "d41d8cd98f00b204e9800998ecf8427e-0a1b2c3d";
+        let plan = |name: &str, cluster: Value| {
+            let changes = json!({
+                "spec": {"eks": {"configuration": {"clusterName": cluster}}},
+                "status": {"activeScalingGroupName": name},
+            });
+            plan(deleted(changes), vec![], &["demo"])
+        };
+        assert_blocked(&plan(hashed, Value::Null).await, &[hashed, "clusterName", "finalizer"]);
+        // In the last case nothing was created.
+        for (name, cluster) in [(hashed, json!("demo")), ("demo-team-web", Value::Null), ("", Value::Null)] {
+            let plan = plan(name, cluster).await;
+            assert!(removes_finalizer(&plan), "{name}: {plan:?}");
+        }
     }
 
     fn assert_blocked(plan: &Plan, words: &[&str]) {
@@ -138,7 +168,7 @@ mod tests {
     /// and its nodes would run forever.
     #[tokio::test]
     async fn deletion_waits_while_the_controller_works_in_another_region_or_account() {
-        let plan = |nodes, clusters| plan(json!({"deletionTimestamp": "1970-01-01T00:00:00Z"}), nodes, clusters);
+        let plan = |nodes, clusters| plan(deleted(Value::Null), nodes, clusters);
         let of_others = || json!({});
         let (here, elsewhere) = ("us-west-2a", "eu-west-1a");
         let mixed = vec![node(here, "True", of_others()), node(elsewhere, "True", OWN)];
@@ -154,10 +184,7 @@ mod tests {
             vec![node(here, "True", of_others()), node(elsewhere, "True", of_others())],
         ] {
             let plan = plan(nodes, &["demo"]).await;
-            assert!(
-                plan.steps.iter().any(|planned| planned.step == Step::Object(ObjectStep::RemoveFinalizer)),
-                "{plan:?}"
-            );
+            assert!(removes_finalizer(&plan), "{plan:?}");
         }
     }
 

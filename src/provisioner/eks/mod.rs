@@ -41,7 +41,7 @@ use crate::api::spec_error::SpecError;
 use crate::api::{InstanceGroupSpec, InstanceGroupStatus};
 use crate::boundaries::MergedAnnotations;
 use crate::ownership::has_ownership_tags;
-use crate::plan::{Plan, PlannedStep};
+use crate::plan::{Plan, PlannedStep, Reason, blocked_plan};
 use crate::provisioner::limits::MAX_SCALING_GROUP_NAME;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, VerifiedNodes};
 use crate::rotation::crd::SubmissionPolicy;
@@ -160,7 +160,13 @@ impl Provisioner for Eks {
         let region = &o.inventory.aws().region;
         let recorded = match remaining_resources::recorded_names(id, status, region) {
             Some(recorded) => Some(recorded),
-            None => unrecorded_names(o, &request).await?,
+            None => match searched_cluster(&request) {
+                Some(cluster) => observe::unrecorded::names(o, cluster, id).await?,
+                None => match recorded_group(status).filter(|_| id.has_finalizer) {
+                    Some(group) => return Ok(plan_unknown_cluster(id, group)),
+                    None => None,
+                },
+            },
         };
         let Some(recorded) = recorded else { return Ok(plan_nothing_to_delete(id)) };
         let remaining_resources::RecordedNames { names, ownership_tags, has_derived_template_name, .. } = recorded;
@@ -265,20 +271,30 @@ impl Provisioner for Eks {
     }
 }
 
-/// The names of a group that is being deleted and whose status names no resources. The controller looks for such
-/// resources in AWS, in the cluster that the spec names.
-async fn unrecorded_names(
-    o: &Observer<'_>,
-    request: &DeleteRequest<'_>,
-) -> ObserveResult<Option<remaining_resources::RecordedNames>> {
+/// The cluster in which the controller looks for the resources of a group that is being deleted, if its status does not tell
+/// their names; `None` without one, and for a cluster of another controller.
+fn searched_cluster<'a>(request: &'a DeleteRequest<'_>) -> Option<&'a String> {
     let configuration = request.spec.as_ref().and_then(|spec| spec.eks.as_ref()?.configuration.as_ref());
     let named = configuration.and_then(|found| found.cluster_name.as_ref()).filter(|name| !name.is_empty());
-    let Some(cluster) = named.or(request.settings.cluster_name.as_ref()) else { return Ok(None) };
+    let cluster = named.or(request.settings.cluster_name.as_ref())?;
     // This controller makes nothing for another cluster.
-    if !request.id.has_finalizer || cluster_mismatch(request.settings, resolve::CLUSTER_FIELD, cluster).is_some() {
-        return Ok(None);
-    }
-    observe::unrecorded::names(o, cluster, request.id).await
+    let is_own = cluster_mismatch(request.settings, resolve::CLUSTER_FIELD, cluster).is_none();
+    Some(cluster).filter(|_| request.id.has_finalizer && is_own)
+}
+
+/// The scaling group that the status records.
+fn recorded_group(status: &InstanceGroupStatus) -> Option<&String> {
+    status.active_scaling_group_name.as_ref().filter(|name| !name.is_empty())
+}
+
+/// The plan of a deletion while nothing tells the cluster, and with it the owner, of the recorded scaling group: the hash in
+/// its name hides the cluster. Without the finalizer, it would stay with its nodes.
+fn plan_unknown_cluster(id: &GroupId, scaling_group: &str) -> Plan {
+    let path = resolve::CLUSTER_FIELD;
+    let message = format!(
+        "the status records the scaling group {scaling_group}, whose name does not tell the cluster, and {path} names no cluster of this controller; set it, and the deletion continues; to keep the resources, remove the finalizer"
+    );
+    blocked_plan(id, Reason::InvalidSpec, message)
 }
 
 /// The policies that the controller attaches for the spec. Without a record in the status, nothing else names them.

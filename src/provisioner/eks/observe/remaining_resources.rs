@@ -159,10 +159,7 @@ pub async fn remaining_resources(
         remaining.inline_policies = iam.inline_policies(&names.role).await.map_err(aws)?;
     }
     let own_role = remaining.role.as_ref().filter(|role| ours(role)).cloned();
-    let (role_in_use, user_wait) = match &own_role {
-        Some(role) => role_use(o, id, role, remaining.instance_profile.as_ref()).await?,
-        None => (None, None),
-    };
+    let (role_in_use, user_wait) = role_use(o, id, own_role.as_ref(), remaining.instance_profile.as_ref()).await?;
     remaining.role_in_use = role_in_use;
     // The entry of a role that is deleted is removed with it, whatever created the entry. The entry of any other role is
     // removed only when the status records it as the controller's.
@@ -210,18 +207,22 @@ pub async fn remaining_resources(
 }
 
 /// Who uses the group's own role besides the group: nodes that run with it would lose the cluster and AWS. The second one is
-/// a group that is being deleted, which leaves it soon.
+/// a group that is being deleted, which leaves it soon. Without `role`, the profile may hold one that is not the group's any
+/// more: an instance that runs with the profile would lose its permissions all the same.
 async fn role_use(
     o: &Observer<'_>,
     id: &GroupId,
-    role: &Role,
+    role: Option<&Role>,
     profile: Option<&InstanceProfile>,
 ) -> ObserveResult<(Option<String>, Option<String>)> {
-    let user = o.group_index.role_user(&role.arn, &id.key());
+    let user = role.and_then(|role| o.group_index.role_user(&role.arn, &id.key()));
     if let Some(user) = user.as_ref().filter(|user| !user.is_deleting) {
         return Ok((Some(format!("the InstanceGroup {}", user.group)), None));
     }
-    let others = other_profiles(o, &role.name).await?;
+    let others = match role {
+        Some(role) => other_profiles(o, &role.name).await?,
+        None => Vec::new(),
+    };
     let profiles: Vec<_> = profile.into_iter().chain(&others).map(|profile| profile.arn.clone()).collect();
     if profiles.is_empty() {
         return Ok((None, None));

@@ -342,6 +342,7 @@ async fn role_in_an_instance_profile_of_others_stays() {
         tags: tags.to_vec(),
     };
     let (own, other) = (profile(&name, &tags), profile("of-a-person", &[]));
+    let own_arn = own.arn.clone();
     stub.update(|d| {
         d.roles.insert(name.clone(), role.clone());
         d.profiles = [own, other.clone()].map(|profile| (profile.name.clone(), profile)).into();
@@ -361,6 +362,13 @@ async fn role_in_an_instance_profile_of_others_stays() {
     assert_eq!(stub.calls("profiles"), 0, "the account may have thousands");
     stub.update(|d| d.instances = vec![("i-1".into(), other.arn.clone())]);
     assert_eq!(in_use().await.as_deref(), Some("the instance i-1"));
+    // A person removed the tags of the role, but not those of its profile.
+    stub.update(|d| {
+        d.roles.insert(name.clone(), Role { tags: vec![], ..role.clone() });
+        d.instances = vec![("i-2".into(), own_arn.clone())];
+    });
+    assert_eq!(in_use().await.as_deref(), Some("the instance i-2"), "it has no permissions without the profile");
+    stub.update(|d| _ = d.roles.insert(name.clone(), role.clone()));
     stub.update(|d| {
         d.instances.clear();
         d.profiles.remove("of-a-person");
