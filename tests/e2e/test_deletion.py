@@ -252,3 +252,27 @@ def test_groups_deleted_together_remove_the_entry_of_their_role(tenant, unique):
     for group in groups:
         group.wait_gone()
     assert arn not in tenant.cloud.map_roles()
+
+
+def test_a_launch_template_stays_for_a_scaling_group_of_others(tenant, unique):
+    """EC2 would delete it, and the scaling group of that person would launch nothing any more."""
+    cloud = tenant.cloud
+    cloud.make_role(unique)
+    tenant.set_defaults(roleName=unique, instanceProfileName=unique)
+    group = tenant.group(size=(1, 1)).wait_ready(nodes=1)
+    asg, found = cloud.boto("autoscaling"), group.asg()
+    source = {key: found["LaunchTemplate"][key] for key in ("LaunchTemplateId", "Version")}
+    name = {"AutoScalingGroupName": f"of-a-person-{unique}"}
+    asg.create_auto_scaling_group(**name, MinSize=1, MaxSize=1, VPCZoneIdentifier=found["VPCZoneIdentifier"], LaunchTemplate=source)
+
+    def launched(_):
+        return asg.describe_auto_scaling_groups(AutoScalingGroupNames=[*name.values()])["AutoScalingGroups"][0]["Instances"]
+
+    group.wait(launched, what="an instance of the other scaling group")
+    group.delete()
+    group.wait_event("ResourcesRetained", name["AutoScalingGroupName"])
+    group.wait_gone()
+    ec2 = cloud.boto("ec2")
+    assert ec2.describe_launch_templates(LaunchTemplateIds=[source["LaunchTemplateId"]])["LaunchTemplates"]
+    asg.delete_auto_scaling_group(**name, ForceDelete=True)
+    ec2.delete_launch_template(LaunchTemplateId=source["LaunchTemplateId"])
