@@ -352,7 +352,8 @@ async fn stored_revision_without_effect_is_reported_once() {
     }));
     let foreign = BoundariesRevision::new("mine", BoundariesRevisionSpec::default());
     let mut reported = Default::default();
-    for stored in [std::slice::from_ref(&foreign), &[foreign.clone()], &[], &[foreign.clone()]] {
+    let found = std::slice::from_ref(&foreign);
+    for stored in [found, found, &[], found] {
         super::history_warnings::publish(&test.ctx, &view, stored, &mut reported).await;
     }
     let notes = notes.lock().unwrap();
