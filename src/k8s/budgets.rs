@@ -118,7 +118,9 @@ impl PodBudget {
             return format!("{} ({}; {why})", self.name, self.rule);
         };
         let never = if expected > 0 && needed >= expected { ": can never allow one" } else { "" };
-        format!("{} ({}; {healthy} of {expected} pods are healthy, {needed} are needed{never})", self.name, self.rule)
+        let (pods, rule) = (if expected == 1 { "pod is" } else { "pods are" }, &self.rule);
+        let needs = if needed == 1 { "is" } else { "are" };
+        format!("{} ({rule}; {healthy} of {expected} {pods} healthy, {needed} {needs} needed{never})", self.name)
     }
 }
 

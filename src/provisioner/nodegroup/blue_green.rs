@@ -18,7 +18,7 @@ use crate::plan::{
 use crate::rotation::drain;
 use crate::rotation::drain::{AtTimeout, DrainAction, DrainPolicy};
 use crate::rotation::rolling_update;
-use crate::rotation::rolling_update::report::report;
+use crate::rotation::rolling_update::report::{Scope, report};
 use crate::rotation::rolling_update::{Candidates, RollingUpdateDecision, RotationState, decide};
 use crate::rotation::{NodeInstance, NodeView};
 use crate::util::counted::are;
@@ -111,7 +111,7 @@ pub(crate) fn drain_outgoing(
     let outgoing_nodes = members.len() - current.members.len();
     let mut decision = decide(&rolling_update_input(input, current, &members, outgoing_nodes));
     if outgoing.is_empty() {
-        return report(&members, decision, None, builder);
+        return report(&members, decision, &Scope::Outdated, builder);
     }
     decision.steps.retain(|step| !matches!(step, NodeStep::Terminate { .. }));
     let has_started = !decision.steps.is_empty() || has_disruption_record(input, &members[current.members.len()..]);
@@ -126,7 +126,10 @@ pub(crate) fn drain_outgoing(
         return health::check_readiness(input, current, builder);
     }
     if outgoing_nodes > 0 || !decision.steps.is_empty() {
-        report(&members, decision, None, builder);
+        let kept = outgoing.iter().filter(|group| group.nodegroup.status != NodegroupStatus::Deleting);
+        let total = kept.flat_map(|group| &group.members).filter(is_running).count();
+        let drained = total.saturating_sub(outgoing_nodes);
+        report(&members, decision, &Scope::OldGroups { drained, total }, builder);
         if let Some(message) = remaining_message(outgoing, &members[current.members.len()..]) {
             builder.set_outcome_once(waiting(Phase::Rotating, message));
         }
@@ -215,8 +218,11 @@ fn outgoing_members(input: &PlanInput, group: &ObservedNodegroup) -> Vec<NodeIns
         let action = drain::next_drain_action(m, record, view, &policy, input.now);
         node.cordoned && matches!(action, DrainAction::Terminate | DrainAction::TerminateWithPods(_))
     };
-    let is_running = |m: &&NodeInstance| !matches!(m.instance.state, InstanceState::Terminating | InstanceState::Other);
     group.members.iter().filter(is_running).filter(|m| input.lock.is_some() || !drained(m)).cloned().collect()
+}
+
+fn is_running(member: &&NodeInstance) -> bool {
+    !matches!(member.instance.state, InstanceState::Terminating | InstanceState::Other)
 }
 
 /// Whether pods are bound to an instance without a Node. They are read at the source before the node group is deleted.

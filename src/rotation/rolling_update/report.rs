@@ -12,12 +12,26 @@ use crate::plan::{
 };
 use crate::rotation::members::NodeInstance;
 
-/// Adds the steps of a rotation to the plan, with its conditions and its outcome. `surplus` is the number of nodes above
-/// `maxSize`, and why they are; without it the candidates are outdated nodes.
+/// Which nodes a rotation takes out of service, for its messages.
+pub(crate) enum Scope {
+    /// Outdated nodes, which Auto Scaling replaces one by one.
+    Outdated,
+    /// The nodes of the old node groups. Those of the new one run already, so they are no progress.
+    OldGroups {
+        /// How many of them are drained.
+        drained: usize,
+        /// How many there are.
+        total: usize,
+    },
+    /// So many nodes above `maxSize`, and why they are.
+    Surplus(usize, Drift),
+}
+
+/// Adds the steps of a rotation to the plan, with its conditions and its outcome.
 pub(crate) fn report(
     members: &[NodeInstance],
     decision: RollingUpdateDecision,
-    surplus: Option<(usize, Drift)>,
+    scope: &Scope,
     builder: &mut PlanBuilder,
 ) {
     let outdated = members.iter().filter(|m| !m.reasons.is_empty()).count();
@@ -29,12 +43,14 @@ pub(crate) fn report(
             _ => return Vec::new(),
         };
         let member = members.iter().find(|m| m.instance.id == *id);
-        match &surplus {
+        match scope {
             // One in standby was replaced, and is not surplus.
-            Some((_, reason)) if member.is_some_and(|m| m.instance.state != InstanceState::Standby) => {
+            Scope::Surplus(_, reason) if member.is_some_and(|m| m.instance.state != InstanceState::Standby) => {
                 vec![reason.clone()]
             }
-            Some(_) | None => member.map(|m| m.reasons.clone()).unwrap_or_default(),
+            Scope::Surplus(..) | Scope::Outdated | Scope::OldGroups { .. } => {
+                member.map(|m| m.reasons.clone()).unwrap_or_default()
+            }
         }
     };
     builder.condition_updates.extend(duplicate_provider_id(&decision));
@@ -65,12 +81,15 @@ pub(crate) fn report(
         builder.events.push(Event::warning(EventReason::DrainTimeout, message));
     }
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
-    let (progress, summary) = match &surplus {
-        Some((nodes, _)) => (format!("maxSize is exceeded by {nodes}"), format!("maxSize is exceeded by {nodes}")),
-        None => {
-            let reasons = outdated_by(members);
-            (progress(members), format!("{outdated} of {} nodes are outdated ({reasons})", members.len()))
+    let summary = || format!("{outdated} of {} nodes are outdated ({})", members.len(), outdated_by(members));
+    let (progress, summary) = match scope {
+        Scope::Surplus(nodes, _) => {
+            (format!("maxSize is exceeded by {nodes}"), format!("maxSize is exceeded by {nodes}"))
         }
+        Scope::OldGroups { drained, total } => {
+            (format!("rotating: {drained} of {total} old nodes are drained"), summary())
+        }
+        Scope::Outdated => (progress(members), summary()),
     };
     match decision.state {
         RotationState::Idle if has_steps => builder.set_outcome_once(Outcome::Progressing {

@@ -26,7 +26,7 @@ use crate::provisioner::rejected_fields::Part;
 use crate::rotation::NodeInstance;
 use crate::rotation::drain::{AtTimeout, DrainPolicy};
 use crate::rotation::rolling_update;
-use crate::rotation::rolling_update::report::report;
+use crate::rotation::rolling_update::report::{Scope, report};
 use crate::rotation::rolling_update::settings::IntOrPercent;
 use crate::rotation::rolling_update::{Candidates, RotationState, decide};
 use crate::util::counted::are;
@@ -145,7 +145,8 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
     let in_standby = |m: &NodeInstance| m.is_in_standby(&input.resolved.desired.id.uid);
     let has_outdated = members.iter().any(|m| !m.reasons.is_empty() && !in_standby(m));
     if !(candidates == Candidates::Surplus(0) && only_waits && has_outdated) {
-        report(&members, decision, (surplus > 0).then(|| (surplus, shrinks())), builder);
+        let scope = if surplus > 0 { Scope::Surplus(surplus, shrinks()) } else { Scope::Outdated };
+        report(&members, decision, &scope, builder);
     }
     if let Some(outcome) = superseded {
         builder.set_outcome_once(outcome);
