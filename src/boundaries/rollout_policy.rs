@@ -272,6 +272,11 @@ fn parse_wave(section: &Section, item: &Value, at: &str, errors: &mut ErrorList)
     let get = |name: &str| root.get(name);
     let path = |name: &str| format!("{at}.{name}");
     let selector = |key: &str| {
+        // `true` would be the key of an annotation that nobody sets, and its wave would pass without groups.
+        if let value @ (Value::Bool(_) | Value::Number(_)) = get(key) {
+            let remedy = "write a selector such as 'a = b'; for all groups, leave it out";
+            return Err(section.error(&path(key), &format!("{value} is not a selector"), remedy));
+        }
         let text = section.text(get(key), &path(key))?;
         let parsed = AnnotationSelector::parse(&text).map_err(|problem| {
             let remedy = "use the grammar of Kubernetes label selectors, such as 'a = b, c in (d, e), !f'";

@@ -5,6 +5,7 @@ mod config;
 mod policy;
 mod properties;
 mod quota;
+mod rollout;
 mod unused;
 
 use std::collections::BTreeMap;

@@ -1,0 +1,124 @@
+//! Each field of the key `rollout` with values of each kind.
+
+use serde_json::{Value, json};
+
+use super::*;
+
+/// A policy in which only one field, or one item of a list, has a value.
+fn policy_with(path: &str, value: &Value) -> Value {
+    let (list, field) = path.split_once('.').unwrap_or(("", path));
+    let other = match list {
+        "" => return json!({field: value}),
+        "budget" => return json!({"budget": {field: value}}),
+        "waves" => json!({"name": "a"}),
+        "windows" => json!({"from": "22:00", "to": "04:00", "zone": "UTC"}),
+        "freezes" => json!({"from": "2026-12-18", "to": "2027-01-04", "zone": "UTC"}),
+        "deferral" => json!({"namespaces": "*", "max": "1h"}),
+        "delay" => json!({"clusters": "*", "by": "1h"}),
+        _ => json!({"name": "a", "query": "up == 0"}),
+    };
+    let mut item = other;
+    item[field] = value.clone();
+    json!({list: [item]})
+}
+
+/// A safeguard that is written in another way than the parser reads it must be no safeguard less: the admin is told which
+/// field it is. What a field accepts beside its own kind is listed here.
+#[test]
+fn field_of_the_rollout_with_another_kind_of_value_is_refused_by_name() {
+    let kinds = [
+        ("text", json!("No such: word")),
+        ("number", json!(5)),
+        ("zero", json!(0)),
+        ("negative", json!(-1)),
+        ("fraction", json!(1.5)),
+        ("huge", json!(u64::MAX)),
+        ("bool", json!(true)),
+        ("list", json!([1])),
+        ("map", json!({"a": 1})),
+    ];
+    let texts = "text number zero negative fraction huge bool";
+    let fields = [
+        ("release", "text"),
+        ("waves", ""),
+        ("windows", ""),
+        ("freezes", ""),
+        ("deferral", ""),
+        ("budget", ""),
+        ("checks", ""),
+        ("delay", ""),
+        ("urgentUntil", ""),
+        ("onFailure", ""),
+        ("withoutRotation", ""),
+        ("patience", ""),
+        ("history", "number"),
+        ("waves.name", "number zero negative huge bool"),
+        ("waves.namespaces", ""),
+        ("waves.groups", ""),
+        ("waves.percent", "number"),
+        ("waves.soak", ""),
+        ("waves.maxFailures", "number zero huge"),
+        ("waves.atOnce", "number"),
+        ("waves.approval", ""),
+        ("waves.windows", ""),
+        ("windows.days", ""),
+        ("windows.from", ""),
+        ("windows.to", ""),
+        ("windows.zone", ""),
+        ("freezes.from", ""),
+        ("freezes.to", ""),
+        ("freezes.zone", ""),
+        ("freezes.why", texts),
+        ("deferral.namespaces", texts),
+        ("deferral.max", ""),
+        ("delay.clusters", texts),
+        ("delay.by", ""),
+        ("budget.nodes", "number huge"),
+        ("budget.zone", "number huge"),
+        ("budget.surge", "number"),
+        ("checks.name", "number zero negative huge bool"),
+        ("checks.query", texts),
+        ("checks.for", ""),
+    ];
+    let mut wrong = vec![];
+    for (path, accepted) in fields {
+        let field = path.rsplit('.').next().unwrap_or(path);
+        for (kind, value) in &kinds {
+            let text = policy_with(path, value).to_string();
+            let result = Boundaries::parse(&data(&[("rollout", &text)])).map_err(|errors| errors.to_string());
+            let is_accepted = accepted.split(' ').any(|found| found == *kind);
+            match &result {
+                Ok(_) if is_accepted => {}
+                Err(error) if !is_accepted && error.contains("rollout line 1: ") && error.contains(field) => {}
+                Ok(_) => wrong.push(format!("{path} accepts {value}")),
+                Err(error) => wrong.push(format!("{path} refuses {value}: {error}")),
+            }
+        }
+        // Null is the same as no value, which some items need.
+        let _ = Boundaries::parse(&data(&[("rollout", &policy_with(path, &Value::Null).to_string())]));
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+}
+
+/// A freeze to the end of the calendar, windows that are open for no minute of the year, and a soak of a year are valid; the
+/// rollout waits, and says until when.
+#[test]
+fn policy_that_never_opens_names_no_time() {
+    for text in [
+        "freezes: [{from: 2020-01-01, to: 9999-12-31, zone: UTC}]",
+        "windows: [{from: '01:00', to: '02:00', zone: UTC}]\nwaves: [{name: a, windows: [{from: '03:00', to: '04:00', zone: UTC}]}]",
+    ] {
+        let parsed = Boundaries::parse(&data(&[("rollout", text)])).expect("a policy").0;
+        let policy = parsed.rollout.expect("a policy");
+        let now = "2026-08-20T12:00:00Z".parse().expect("a time");
+        let wave = &policy.waves[0];
+        let found = crate::util::calendar::opening(&[&policy.windows, &wave.windows], &policy.freezes, now);
+        let next = match found {
+            crate::util::calendar::Opening::Open => panic!("{text} is open"),
+            crate::util::calendar::Opening::Closed { next } | crate::util::calendar::Opening::Frozen { next, .. } => {
+                next
+            }
+        };
+        assert_eq!((next, policy.waves_without_opening(now)), (None, vec![wave.name.as_str()]), "{text}");
+    }
+}
