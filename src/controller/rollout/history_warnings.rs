@@ -37,3 +37,28 @@ pub(super) fn warnings(view: &RolloutView, stored: &[BoundariesRevision]) -> Vec
     };
     foreign.chain(held).chain(others).collect()
 }
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+    use std::sync::Arc;
+
+    use super::*;
+    use crate::api::BoundariesRevisionSpec;
+    use crate::boundaries::active::select_active;
+
+    /// A person who creates such an object expects an effect, and an admin must know who has a name that the controller
+    /// leaves out.
+    #[test]
+    fn foreign_revision_is_named_with_a_remedy() {
+        let data = BTreeMap::from([("rollout".to_owned(), "waves: [{name: all}]".to_owned())]);
+        let active = Arc::new(select_active(Some(&data), None, true).0);
+        let view = RolloutView::of_content(&[], None, &data, &active, None).expect("a rollout");
+        let spec = BoundariesRevisionSpec { number: 15, data, ..BoundariesRevisionSpec::default() };
+        let found = warnings(&view, &[BoundariesRevision::new("r15", spec)]);
+        assert_eq!(found.len(), 1);
+        assert!(found[0].contains("BoundariesRevision r15 is none that the controller stored"), "{found:?}");
+        assert!(found[0].ends_with("delete it"), "{found:?}");
+        assert_eq!(warnings(&view, &[]), [""; 0]);
+    }
+}

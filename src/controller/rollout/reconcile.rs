@@ -263,6 +263,8 @@ pub(crate) fn settle(group: &InstanceGroup, planned: &mut Planning, now: Timesta
 mod tests {
     use super::*;
     use crate::api::{InstanceGroupSpec, InstanceGroupStatus};
+    use crate::controller::report::BoundariesSummary;
+    use crate::plan::{NodeStep, Plan, PlannedStep, Reason, UncordonReason, blocked_plan};
 
     fn planned_with(recorded: Option<&str>, source: BoundariesSource, is_deleting: bool) -> BoundariesSource {
         let data = [("rollout".to_owned(), "waves: [{name: all}]".to_owned())].into();
@@ -298,5 +300,47 @@ mod tests {
         assert!(why.contains("the definition is missing"), "{why}");
         let live = planned_with(Some("other"), BoundariesSource::Live, false);
         assert!(matches!(live, BoundariesSource::Live), "a reconcile does not come so far");
+    }
+
+    /// A wave must not soak, nor pass, because a group was Ready before it ran the revision, or with steps that are left.
+    #[test]
+    fn group_is_done_after_a_pass_with_its_revision_that_had_nothing_to_do() {
+        let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+        let converged = || Plan {
+            outcome: Outcome::Converged,
+            ..blocked_plan(&group_id(&group), Reason::InvalidSpec, String::new())
+        };
+        let uncordon = NodeStep::UncordonNode { node: "n".into(), reason: UncordonReason::NoLongerReplaced };
+        let step = PlannedStep { step: uncordon.into(), reasons: vec![], is_retry: false, is_optional: false };
+        let plans = [
+            ("r2", converged(), true),
+            ("r1", converged(), false),
+            ("r2", Plan { steps: vec![step], ..converged() }, false),
+            ("r2", blocked_plan(&group_id(&group), Reason::InvalidSpec, String::new()), false),
+        ];
+        for is_settled in [false, true] {
+            let rollout = RolloutRecord {
+                settled: is_settled.then(|| "2026-01-01T00:00:00Z".to_owned()),
+                ..RolloutRecord::default()
+            };
+            let boundaries_revision = Some("r2".to_owned());
+            let status =
+                InstanceGroupStatus { boundaries_revision, rollout: Some(rollout), ..InstanceGroupStatus::default() };
+            group.status = Some(status);
+            for (revision, plan, settles) in plans.clone() {
+                let summary = BoundariesSummary { revision: revision.to_owned(), ..BoundariesSummary::default() };
+                let outcome = plan.outcome.clone();
+                let mut planned = Planning {
+                    plan,
+                    boundaries: Some(summary),
+                    failure_reason: None,
+                    snapshot: None,
+                    denied_read: None,
+                };
+                settle(&group, &mut planned, Timestamp::UNIX_EPOCH);
+                let record = planned.plan.status_update.fields.get("rollout");
+                assert_eq!(record.is_some(), settles && !is_settled, "{revision} {outcome:?}");
+            }
+        }
     }
 }

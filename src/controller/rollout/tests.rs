@@ -24,6 +24,7 @@ use crate::controller::planner::Planner;
 use crate::controller::stores::Stores;
 use crate::index::nodes::NodeIndex;
 use crate::leader::election::Leadership;
+use crate::plan::{NodeStart, NodeStep, NodeUsage, Step};
 use crate::rollout::{KnownImpact, RevisionDecision, RevisionImpact, RolloutView};
 
 /// A group: whether it is a canary, how many nodes it is to have and how many are Ready, and whether it replaces nodes for
@@ -207,6 +208,61 @@ async fn group_of_an_unknown_namespace_neither_switches_nor_replaces_nodes() {
     assert!(unknown.ctx.stores.rollout_block(&group, &unknown.ctx.planner).is_some(), "no node is begun");
     switch_revision(&group, &key, &test.ctx, now).await.expect("an action");
     assert_eq!(writes.lock().unwrap().len(), 1, "its wave is open");
+}
+
+/// A halt or a pause gives the nodes back that are being drained. A window or a freeze lets what has begun end.
+#[tokio::test]
+async fn halt_and_pause_lock_a_group_that_replaces_nodes_and_a_freeze_blocks_further_ones() {
+    let freeze = "freezes: [{from: 2020-01-01, to: 9999-12-31, zone: UTC}]\n";
+    for (policy, phase, is_paused, locks, blocks) in [
+        ("", RolloutPhase::Rolling, false, false, false),
+        ("", RolloutPhase::Halted, false, true, false),
+        ("", RolloutPhase::Rolling, true, true, false),
+        (freeze, RolloutPhase::Rolling, false, false, true),
+        (freeze, RolloutPhase::Halted, false, true, false),
+    ] {
+        let mut view = open_rollout(&format!("{policy}waves: [{{name: rest}}]"));
+        (view.status.phase, view.orders.paused) = (Some(phase), is_paused);
+        let group = group(1, (false, 2, 2, true), &view);
+        let (test, _) = controller(stores(std::slice::from_ref(&group), &view, &["team"]));
+        let context = test.ctx.stores.group_context(&group, &test.ctx.planner).await;
+        assert_eq!(
+            (context.lock.is_some(), context.rollout_block.is_some()),
+            (locks, blocks),
+            "{policy} {phase} {is_paused}: {:?} {:?}",
+            context.lock,
+            context.rollout_block
+        );
+        assert_eq!(context.active_boundaries.revision, view.target.hash, "it keeps what it has recorded");
+    }
+}
+
+/// Several groups are reconciled at the same time, each with a plan that was made while the budget left a node.
+#[tokio::test]
+async fn node_is_replaced_only_if_the_budget_leaves_it_right_before() {
+    let view = open_rollout("budget: {nodes: 1}\nwaves: [{name: rest}]");
+    let groups = [1, 2].map(|index| group(index, (false, 2, 2, true), &view));
+    let (test, _) = controller(stores(&groups, &view, &["team"]));
+    let stores = &test.ctx.stores;
+    let cordon = |instance: &str| {
+        Step::from(NodeStep::CordonNode {
+            node: instance.to_owned(),
+            resource_version: "1".into(),
+            instance: instance.to_owned(),
+            template_version: "2".into(),
+            was_cordoned: false,
+        })
+    };
+    let instances = ["i-1", "i-2"];
+    for (group, instance) in groups.iter().zip(instances) {
+        let begins = [(instance.to_owned(), NodeStart::Drain("us-west-2a".into()))].into();
+        let usage = NodeUsage { desired: 2, begins, ..NodeUsage::default() };
+        stores.rollout.record_usage(&key(group), Some(usage));
+    }
+    let reserve = |index: usize| stores.reserve_budget(&groups[index], &test.ctx.planner, &cordon(instances[index]));
+    assert_eq!(reserve(0), None);
+    assert!(reserve(1).is_some_and(|why| why.contains("nodes 1")), "the other worker has it");
+    assert_eq!(reserve(0), None, "its own");
 }
 
 /// A change that replaces no node reaches a group at once, and a lower maxSize may do so, too, until the group has grown.
