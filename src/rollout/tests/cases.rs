@@ -774,7 +774,7 @@ fn waves_may_be_renamed_reordered_and_removed_in_the_middle() {
     }
 }
 
-/// A user who clears the status makes the rollout start again. No group may switch before its wave.
+/// An admin puts a wave before one that is open already: groups of the open one wait for it.
 #[test]
 fn open_wave_waits_for_one_that_is_put_before_it() {
     let mut cluster = SimulatedCluster::new(
@@ -799,6 +799,7 @@ fn open_wave_waits_for_one_that_is_put_before_it() {
     assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 4], RolloutPhase::Complete));
 }
 
+/// A user who clears the status makes the rollout start again. No group may switch before its wave.
 #[test]
 fn cleared_status_begins_with_the_first_wave_again() {
     let mut cluster = two_waves();

@@ -32,6 +32,8 @@ enum Act {
     ClearStatus,
     Block(usize, bool),
     Tenant(usize, bool),
+    Answers(usize, bool),
+    Seen(usize, bool),
     Approve,
     Urgent,
     Restart,
@@ -58,6 +60,8 @@ fn act() -> impl Strategy<Value = Act> {
         1 => Just(Act::ClearStatus),
         1 => (0..6usize, any::<bool>()).prop_map(|(index, blocks)| Act::Block(index, blocks)),
         1 => (0..6usize, any::<bool>()).prop_map(|(index, defers)| Act::Tenant(index, defers)),
+        1 => (0..6usize, any::<bool>()).prop_map(|(index, answers)| Act::Answers(index, answers)),
+        1 => (0..6usize, any::<bool>()).prop_map(|(index, seen)| Act::Seen(index, seen)),
         1 => Just(Act::Approve),
         1 => Just(Act::Urgent),
         2 => Just(Act::Restart),
@@ -122,6 +126,8 @@ fn apply(cluster: &mut SimulatedCluster, act: &Act, made: &mut usize) {
             };
             cluster.groups[index % count].annotations.insert(key.to_owned(), value);
         }
+        Act::Answers(index, answers) => cluster.groups[index % count].answers = *answers,
+        Act::Seen(index, seen) => cluster.groups[index % count].unseen = !seen,
         Act::Approve => cluster.revision(&target).spec.orders.approved = vec!["*".to_owned()],
         Act::Urgent => {
             let until = format!("{{urgentUntil: {}, ", cluster.now + jiff::SignedDuration::from_mins(10));
@@ -135,11 +141,39 @@ fn apply(cluster: &mut SimulatedCluster, act: &Act, made: &mut usize) {
     }
 }
 
+/// No revision is deleted that a group has or would return to, or to which all groups would return.
+fn judge_history(before: &SimulatedCluster, after: &SimulatedCluster) -> Result<(), TestCaseError> {
+    let hashes = after.groups.iter().filter(|group| !group.deleted).flat_map(Group::needs);
+    let stable = after.revisions.last().and_then(|found| found.status.as_ref()?.stable.clone());
+    let stable = before.revisions.iter().find(|found| stable.is_some() && found.metadata.name == stable);
+    for hash in hashes.chain(stable.map(|found| &found.spec.hash)) {
+        let is_deleted = before.number_of(hash).is_some() && after.number_of(hash).is_none();
+        prop_assert!(!is_deleted, "r{:?} is deleted", before.number_of(hash));
+    }
+    Ok(())
+}
+
+/// While a group is not seen, which may be in any wave, none opens or passes.
+fn judge_waves(before: &SimulatedCluster, after: &SimulatedCluster, target: &str) -> Result<(), TestCaseError> {
+    let is_unseen = after.groups.iter().any(|group| group.unseen);
+    if !is_unseen || before.phase_of(target) == Some(RolloutPhase::Complete) {
+        return Ok(());
+    }
+    let known = before.waves(target);
+    for (name, state) in after.waves(target) {
+        let old = known.iter().find(|(known, _)| *known == name).map_or(WaveState::Waiting, |(_, state)| *state);
+        prop_assert!(state == WaveState::Waiting || state == old, "{name} of {target} is {state}, and was {old}");
+    }
+    Ok(())
+}
+
 /// Every group that switches to a revision in its wave does so after all waves before it have passed, and never takes
 /// an older one by a wave; it makes nodes only from what it recorded; and a complete rollout has each group, or lists
 /// it.
 fn judge(before: &SimulatedCluster, after: &SimulatedCluster) -> Result<(), TestCaseError> {
+    judge_history(before, after)?;
     let target = after.revisions.last().and_then(|found| found.metadata.name.clone()).unwrap_or_default();
+    judge_waves(before, after, &target)?;
     let is_urgent = after.is_urgent();
     let view = after.clone().view();
     let Some(view) = view else {
@@ -260,8 +294,10 @@ proptest! {
         policy in prop::sample::select(POLICIES.to_vec()),
         bad in prop::collection::btree_set((0..6usize, 2..5usize), 0..3),
         acts in prop::collection::vec(act(), 1..25),
+        kept in 1..4usize,
     ) {
         let mut cluster = SimulatedCluster::new(policy, (0..6).map(some_group).collect());
+        cluster.kept = kept;
         for (index, image) in &bad {
             cluster.groups[*index].bad_images.insert(format!("ami-{image}"));
         }
@@ -277,7 +313,9 @@ proptest! {
         }
         // People end their orders and locks, and a good change follows.
         cluster.policy = Some(POLICIES[0].to_owned());
-        cluster.groups.iter_mut().for_each(|group| (group.locked, group.blocked) = (false, false));
+        cluster.groups.iter_mut().for_each(|group| {
+            (group.locked, group.blocked, group.answers, group.unseen) = (false, false, true, false);
+        });
         cluster.config_problem = None;
         cluster.image = "ami-9".into();
         cluster.poll();

@@ -94,6 +94,8 @@ pub(super) struct SimulatedCluster {
     pub config_problem: Option<String>,
     pub groups: Vec<Group>,
     pub revisions: Vec<BoundariesRevision>,
+    /// How many revisions are kept.
+    pub kept: usize,
     ready: Vec<String>,
     versions: i64,
     known: Option<Arc<RolloutView>>,
@@ -167,6 +169,7 @@ impl SimulatedCluster {
             config_problem: None,
             groups,
             revisions: vec![],
+            kept: History::default().kept,
             ready: vec![],
             versions: 0,
             known: None,
@@ -246,10 +249,8 @@ impl SimulatedCluster {
     /// Stores the content of the ConfigMap, as its watch does.
     pub(super) fn store(&mut self) {
         let data = self.data();
-        let history = History {
-            needed: self.groups.iter().filter_map(|group| group.status.boundaries_revision.clone()).collect(),
-            ..History::default()
-        };
+        let needed = self.groups.iter().flat_map(|group| group.needs().into_iter().cloned()).collect();
+        let history = History { kept: self.kept, needed, ..History::default() };
         let current = Current { data: &data, from: Default::default() };
         while let Some(step) = next_step(&self.revisions, None, &current, &history, "im") {
             match step {
@@ -619,6 +620,12 @@ impl Group {
                 && self.status.nodes.is_none()
                 && !self.nodes.is_empty(),
         }
+    }
+
+    /// The hashes of what it has, and of what it would return to.
+    pub(super) fn needs(&self) -> Vec<&String> {
+        let previous = self.status.rollout.as_ref().and_then(|record| record.previous.as_ref());
+        self.status.boundaries_revision.iter().chain(previous).collect()
     }
 
     fn forecast_inputs(&self, view: &RolloutView) -> String {

@@ -291,6 +291,24 @@ fn urgency_ends_by_itself() {
     assert!(at(&begun) > at("2026-08-28T00:00:00Z"), "each revision is urgent for seven days at most");
 }
 
+/// An admin who writes the wrong year must not switch the safeguards off for all that time: the urgency of a revision ends
+/// after seven days.
+#[test]
+fn urgency_lasts_for_seven_days_at_most() {
+    for (days, counts) in [(6, true), (7, false)] {
+        let mut cluster = afternoon(&format!("urgentUntil: 2036-08-22T22:30:00Z\n{NIGHT}\n{WAVES}"));
+        cluster.group("a").locked = true;
+        cluster.image = "ami-2".into();
+        cluster.run_until_stable();
+        assert_eq!(cluster.images(), ["ami-2", "ami-1"]);
+        cluster.now = at("2026-08-20T15:10:00Z") + SignedDuration::from_hours(days * 24);
+        cluster.group("a").locked = false;
+        cluster.run(6);
+        let expected = if counts { ("ami-2", None) } else { ("ami-1", Some(WaitReason::WindowClosed)) };
+        assert_eq!((cluster.images()[1].as_str(), cluster.groups[1].waits), expected, "after {days} days");
+    }
+}
+
 /// A policy that people copy has to work.
 #[test]
 fn each_example_reaches_every_group() {
