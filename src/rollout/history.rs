@@ -311,10 +311,11 @@ mod tests {
     }
 
     /// The names of what is left when nothing more is deleted.
-    fn kept(mut stored: Vec<BoundariesRevision>, kept: usize) -> String {
+    fn kept(mut stored: Vec<BoundariesRevision>, kept: usize, needed: &[i64]) -> String {
         let data = stored.last().expect("a revision").spec.data.clone();
         let current = Current { data: &data, from: RevisionSource::default() };
-        let history = History { kept, ..History::default() };
+        let needed = needed.iter().map(|number| staged(*number, None).spec.hash).collect();
+        let history = History { kept, needed, ..History::default() };
         while let Some(HistoryStep::Delete { name, .. }) = next_step(&stored, None, &current, &history, "im") {
             stored.retain(|revision| revision.metadata.name.as_ref() != Some(&name));
         }
@@ -331,15 +332,28 @@ mod tests {
             (1..).zip(phases).map(|(number, phase)| staged(number, phase)).collect()
         };
         let ended = Some(Superseded);
-        assert_eq!(kept(stored([Some(Complete), Some(Complete), ended, Some(Halted), Some(Rolling)]), 1), "r2 r5");
-        assert_eq!(kept(stored([ended, ended, ended, ended, Some(Rolling)]), 2), "r1 r4 r5", "none was complete");
+        assert_eq!(kept(stored([Some(Complete), Some(Complete), ended, Some(Halted), Some(Rolling)]), 1, &[]), "r2 r5");
+        assert_eq!(kept(stored([ended, ended, ended, ended, Some(Rolling)]), 2, &[]), "r1 r4 r5", "none was complete");
         let mut restored = stored([Some(Complete), None, ended, ended, Some(Rolling)]);
         restored[4].status.get_or_insert_default().stable = Some("r2".into());
-        assert_eq!(kept(restored.clone(), 1), "r2 r5", "the rollout under way has recorded it");
+        assert_eq!(kept(restored.clone(), 1, &[]), "r2 r5", "the rollout under way has recorded it");
         restored[4].status = None;
-        assert_eq!(kept(restored, 1), "r1 r2 r5", "it is not known yet which one it is");
+        assert_eq!(kept(restored, 1, &[]), "r1 r2 r5", "it is not known yet which one it is");
         let complete = stored([Some(Complete), None, None, None, Some(Complete)]);
-        assert_eq!(kept(complete[..4].to_vec(), 1), "r1 r2 r3 r4");
+        assert_eq!(kept(complete[..4].to_vec(), 1, &[]), "r1 r2 r3 r4");
+    }
+
+    /// A group that is locked, or that was deferred for weeks, still has an old revision.
+    #[test]
+    fn revision_that_a_group_needs_is_not_deleted() {
+        use RolloutPhase::Complete;
+        let stored: Vec<_> = (1..6).map(|number| staged(number, Some(Complete))).collect();
+        assert_eq!(kept(stored.clone(), 2, &[]), "r4 r5");
+        assert_eq!(kept(stored.clone(), 2, &[1, 3]), "r1 r3 r4 r5");
+        // The newest one has its content as well.
+        let mut again = stored;
+        again[0].spec = BoundariesRevisionSpec { number: 1, ..again[4].spec.clone() };
+        assert_eq!(kept(again, 2, &[5]), "r4 r5");
     }
 
     /// A group that cannot be decoded may need any of them, to return to it once it is corrected.
@@ -355,6 +369,16 @@ mod tests {
             let history = History { has_unknown_needs, ..History::default() };
             assert_eq!(next_step(&stored, None, &current, &history, "im").is_none(), is_kept);
         }
+    }
+
+    /// The status of a group names its content by the hash, and a stored revision without a status proves by it that the
+    /// controller made it. A release with a further key of the ConfigMap must hash contents without that key as before.
+    #[test]
+    fn hash_of_a_content_is_the_same_in_each_release() {
+        let data = [("defaults", "spec: {}"), ("unknown", "x")].map(|(key, text)| (key.to_owned(), text.to_owned()));
+        let texts = content_hash(&data.into());
+        assert_eq!(texts, "470928b400e97115");
+        assert_eq!(identity(&texts, &[("latest".to_owned(), "ami-1".to_owned())].into()), "3d8d791ac415ff4d");
     }
 
     /// A person may create an object of this kind; it is neither used nor deleted, and its name is left to it.
