@@ -166,21 +166,24 @@ fn superseded_rotation_stops_for_a_pause_and_a_halt_of_the_newest() {
     }
 }
 
-/// A node that enters standby has a replacement already: a group that stepped back would replace it a second time.
+/// A node that enters standby has a replacement already, and EKS takes no update of a node group back: a group that stepped
+/// back would replace nodes a second time.
 #[test]
-fn group_whose_first_node_enters_standby_does_not_step_back() {
-    for marked in [false, true] {
+fn group_whose_first_replacement_has_begun_does_not_step_back() {
+    for begun in ["nothing", "standby", "update"] {
         let mut cluster = two_waves();
         cluster.group("a").blocked = true;
         cluster.image = "ami-2".into();
         cluster.run_until(|cluster| !cluster.groups[1].wave_images().is_empty());
-        cluster.group("a").marked = marked;
+        cluster.group("a").marked = begun == "standby";
+        cluster.group("a").status.update_of = (begun == "update").then(|| "demo-team-a".to_owned());
         cluster.image = "ami-3".into();
         cluster.run(3);
         let steps_back =
             cluster.groups[1].log.iter().any(|did| matches!(did, Did::Switched { why: SwitchReason::Superseded, .. }));
-        assert_eq!(steps_back, !marked);
+        assert_eq!(steps_back, begun == "nothing", "{begun}");
         (cluster.group("a").blocked, cluster.group("a").marked) = (false, false);
+        cluster.group("a").status.update_of = None;
         cluster.run_until_stable();
         assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
     }
@@ -402,6 +405,8 @@ fn no_wave_passes_while_the_namespace_of_a_group_is_unknown() {
         let is_begun = |found: &(Option<RolloutPhase>, _)| found.0.is_some();
         assert!(!is_begun(&before) || (cluster.phase_of("r2"), cluster.waves("r2")) == before, "{state}: {before:?}");
         assert_ne!(cluster.phase_of("r2"), Some(RolloutPhase::Complete), "{state}");
+        let has_begun = cluster.phase_of("r2") == Some(RolloutPhase::Rolling);
+        assert!(state != "assessing" || !has_begun, "it is not known what the change means");
         cluster.groups.iter_mut().for_each(|group| group.unseen = false);
         cluster.run_until_stable();
         assert!(matches!(cluster.phase("r2"), RolloutPhase::Complete | RolloutPhase::Aborted), "{state}");

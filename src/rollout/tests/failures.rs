@@ -4,7 +4,7 @@ use proptest::prelude::*;
 
 use super::simulated_cluster::{CANARY, Did, FAILURE_DELAY, Group, SimulatedCluster, canary, group};
 use crate::api::names::condition;
-use crate::api::{Condition, RolloutPhase, WaveState, rfc3339, set_condition};
+use crate::api::{Condition, RolloutPhase, RolloutRecord, WaveState, rfc3339, set_condition};
 use crate::plan::Reason;
 use crate::rollout::{RevisionImpact, WaitReason};
 
@@ -337,4 +337,56 @@ fn wave_soaks_although_its_only_group_is_stuck() {
     cluster.run(100);
     assert_eq!(cluster.waves("r2")[0].1, WaveState::Soaking);
     assert_eq!(cluster.images()[1], "ami-1");
+}
+
+/// A change leaves a group as it is, and the group's status names it all the same. What breaks there is not the change's.
+#[test]
+fn failure_of_a_group_that_did_not_switch_is_not_the_revisions() {
+    let mut cluster = soaking();
+    let (hash, now) = (cluster.revision("r2").spec.hash.clone(), cluster.now);
+    let group = cluster.group("a");
+    let record = RolloutRecord {
+        revision: Some("r0".into()),
+        since: Some(rfc3339(now - jiff::SignedDuration::from_hours(1))),
+        generation: Some(group.generation),
+        settled: Some(rfc3339(now)),
+        ..RolloutRecord::default()
+    };
+    (group.nodes, group.status.rollout) = (vec!["ami-2".into(); 2], Some(record));
+    group.status.boundaries_revision = Some(hash.clone());
+    let stalled = Condition::new(condition::STALLED, true, "LaunchFailed", "it does not go on");
+    set_condition(&mut group.status.conditions, stalled, &rfc3339(now));
+    cluster.run(20);
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Rolling);
+    assert_eq!(cluster.group("a").status.boundaries_revision, Some(hash));
+}
+
+/// Percentages and failures before the first node need to know what the change means for each group. One of which AWS says
+/// nothing delays the change for ten minutes only.
+#[test]
+fn waves_open_when_the_change_is_assessed_or_after_ten_minutes() {
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+    cluster.group("a").answers = false;
+    cluster.image = "ami-2".into();
+    cluster.run(38);
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Assessing, vec!["ami-1".to_owned(); 2]));
+    cluster.run(8);
+    assert_eq!((cluster.phase("r2"), cluster.images()[0].as_str()), (RolloutPhase::Rolling, "ami-2"));
+}
+
+/// A group on which the halted change works keeps it until the correction: to return would replace its nodes twice.
+#[test]
+fn group_that_is_done_with_a_halted_change_waits_for_the_correction_with_it() {
+    let policy =
+        "waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m, approval: admin}, {name: rest}]";
+    let mut cluster = SimulatedCluster::new(policy, vec![canary("c"), canary("d"), group("a")]);
+    cluster.image = "ami-2".into();
+    cluster.store();
+    cluster.revision("r2").spec.orders.approved = vec!["canary".into()];
+    cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
+    cluster.group("c").bad_images.insert("ami-2".into());
+    cluster.run_until(|cluster| cluster.phase_of("r2") == Some(RolloutPhase::Halted));
+    cluster.image = "ami-3".into();
+    cluster.run(40);
+    assert_eq!(cluster.images(), ["ami-1", "ami-2", "ami-1"]);
 }

@@ -519,6 +519,32 @@ fn aborted_change_that_was_deleted_with_its_history_begins_with_the_first_wave()
     assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"]);
 }
 
+/// Thousands of groups take longer to switch than the leader needs to look twice. A wave must not pass before its groups
+/// have switched, although it is not known what they have. A group that people put off is not waited for.
+#[test]
+fn wave_waits_for_its_groups_whose_revision_is_unknown() {
+    for is_locked in [false, true] {
+        let mut cluster = two_waves();
+        cluster.image = "ami-2".into();
+        cluster.run_until(is_soaking);
+        cluster.revision("r2").spec.orders.aborted = true;
+        cluster.run_until_stable();
+        cluster.group("c").locked = is_locked;
+        cluster.revisions.clear();
+        cluster.store();
+        let is_open = |cluster: &SimulatedCluster| cluster.waves("r2")[0].1 != WaveState::Waiting;
+        cluster.poll();
+        cluster.run_until(is_open);
+        (0..10).for_each(|_| cluster.follow());
+        assert_eq!(cluster.group("c").waits, Some(WaitReason::RevisionUnknown));
+        let state = cluster.waves("r2")[1].1;
+        assert_eq!(state == WaveState::Waiting, !is_locked, "{:?}", cluster.waves("r2"));
+        cluster.run_until(|cluster| cluster.phase_of("r2") == Some(RolloutPhase::Complete));
+        let first = if is_locked { "ami-1" } else { "ami-2" };
+        assert_eq!(cluster.images(), [first, "ami-2", "ami-2"]);
+    }
+}
+
 /// A tenant's new group must not get around a pause, because no admin watches whether it fails.
 #[test]
 fn new_group_in_an_open_wave_begins_with_the_old_revision_while_the_change_is_stopped() {

@@ -162,3 +162,41 @@ fn order_to_abort_counts_although_the_next_change_comes_in_the_same_second() {
         assert_eq!((cluster.phase("r3"), cluster.images()), (RolloutPhase::Complete, vec!["ami-3".to_owned(); 2]));
     }
 }
+
+/// A deferral is counted from the opening of its wave: while people have paused a change, the time of tenants must not run.
+#[test]
+fn paused_rollout_opens_no_wave() {
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+    cluster.image = "ami-2".into();
+    cluster.store();
+    cluster.revision("r2").spec.orders.paused = true;
+    cluster.run(60);
+    assert!(cluster.waves("r2").iter().all(|(_, state)| *state == WaveState::Waiting), "{:?}", cluster.waves("r2"));
+    cluster.revision("r2").spec.orders.paused = false;
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
+}
+
+/// A user who raises `retries` by hand does not take the order to abort back.
+#[test]
+fn retries_do_not_resume_a_revision_while_it_is_ordered_back() {
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| is_soaking(cluster, "r2"));
+    cluster.revision("r2").spec.orders.aborted = true;
+    cluster.run_until_stable();
+    cluster.revision("r2").spec.orders.retries = 1;
+    for _ in 0..20 {
+        cluster.poll();
+        assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Aborted, vec!["ami-1".to_owned(); 2]));
+    }
+}
+
+/// There is nothing to return to from the first revision.
+#[test]
+fn order_to_abort_the_first_revision_changes_nothing() {
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+    cluster.revision("r1").spec.orders.aborted = true;
+    cluster.run(5);
+    assert_eq!((cluster.phase("r1"), cluster.images()), (RolloutPhase::Complete, vec!["ami-1".to_owned(); 2]));
+}
