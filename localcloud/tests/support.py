@@ -67,11 +67,12 @@ class Cloud:
         assert done.returncode == 0, f"kubectl {' '.join(map(str, arguments))}: {done.stderr}"
         return done.stdout
 
-    def api(self, method, path, body=None, token=None, content_type="application/json"):
-        """Send one request to the API server, as the administrator unless another `token` is given."""
+    def api(self, method, path, body=None, token=None, content_type="application/json", stream=False):
+        """Send one request to the API server, as the administrator unless another `token` is given. With `stream`, the
+        body is read later."""
         headers = {"Authorization": f"Bearer {token or self['admin_token']}", "Content-Type": content_type}
         data = None if body is None else json.dumps(body)
-        return session().request(method, self["apiserver"] + path, headers=headers, data=data, verify=self.certificate_authority, timeout=30)
+        return session().request(method, self["apiserver"] + path, headers=headers, data=data, verify=self.certificate_authority, timeout=30, stream=stream)
 
     @functools.cached_property
     def certificate_authority(self):

@@ -75,14 +75,26 @@ class Cloud(support.Cloud):
         cloud.control_plane = control_plane
         return cloud
 
+    @functools.cached_property
+    def asked(self):
+        """What was asked since a test emptied it: paths of the API server, and names for the rest."""
+        return set()
+
+    def api(self, method, path, *args, **more):
+        """See support.Cloud."""
+        self.asked.add(path)
+        return super().api(method, path, *args, **more)
+
     def boto(self, service, key="person"):
         """A client of one AWS service, with the access key of a user unless another one is given."""
+        self.asked.add(service)
         # Clients are kept, because making one reads the whole model of its service. boto3 makes them in one thread only.
         with _MAKING_CLIENTS:
             return _aws_client(service, self["aws_endpoint"], self["region"], key)
 
     def control(self, method, name, /, **body):
         """Asks the simulator's control endpoint, see localcloud/aws/control.py."""
+        self.asked.add("control")
         answer = support.session().request(method, f"{self['control']}/{name}", json=body, timeout=60)
         assert answer.ok, answer.text
         return answer.json()
@@ -102,6 +114,7 @@ class Cloud(support.Cloud):
 
     def aws_events(self, after=0):
         """The simulator's log from the line after `after` on, in order; see localcloud/aws/event_log.py."""
+        self.asked.add("aws_events")
         lines = logs.read(self["aws_log"])
         return lines[bisect.bisect_right(lines, after, key=lambda line: line["seq"]) :]
 
@@ -118,6 +131,7 @@ class Cloud(support.Cloud):
 
     def audit(self, after=0):
         """Every write that the API server has answered, in order, without the first `after` of them."""
+        self.asked.add("audit")
         return logs.read(self["audit_log"])[self._description.get("audited_before", 0) + after :]
 
     def edit_config_map(self, change, path=CONFIG):
@@ -244,6 +258,7 @@ class Controller:
 
     def metrics(self):
         """The text of /metrics."""
+        self.cloud.asked.add("metrics")
         return requests.get(f"http://127.0.0.1:{self.port}/metrics", timeout=10).text
 
     def wait_config_loaded(self, patience=20):
@@ -404,12 +419,16 @@ class Group:
         self.path = f"{GROUPS}/namespaces/{tenant.namespace}/instancegroups/{name}"
         self.key = f"{tenant.namespace}/{name}"
         self.scaling_group = f"{self.cloud['cluster_name']}-{tenant.namespace}-{name}"
+        self._version = None
+        """The resource version of the object that was read last."""
 
     # what it is
 
     def get(self):
         """The object, or None."""
-        return self.cloud.get(self.path)
+        found = self.cloud.get(self.path)
+        self._version = found and found["metadata"]["resourceVersion"]
+        return found
 
     def status(self):
         """Its status, empty when there is none."""
@@ -500,12 +519,36 @@ class Group:
     def wait(self, predicate, timeout=WAIT, what="the expected state"):
         """Waits until `predicate(self)` gives something true, and returns that; failing, shows what there is."""
         start = time.monotonic()
-        while not (answer := predicate(self)):
+        changes = None
+        while True:
+            self.cloud.asked.clear()
+            if answer := predicate(self):
+                if changes is not None:
+                    changes.close()
+                return answer
             waited = time.monotonic() - start
             if waited > timeout:
                 pytest.fail(f"{what} of {self.key} did not come within {timeout} s; last: {answer!r}\n{self.diagnostics()}", pytrace=True)
-            time.sleep(support.poll_interval(waited))
-        return answer
+            if self.cloud.asked == {self.path} and self._version is not None:
+                changes = changes or self._changes(self._version)
+                if next(changes, None) is not None:
+                    continue
+                changes = None
+            else:
+                time.sleep(support.poll_interval(waited))
+
+    def _changes(self, version, seconds=2):
+        """Gives something with each change of the object after that resource version, until `seconds` have passed. A watch
+        costs less than looks at the object in short intervals, and waits no longer than necessary."""
+        collection = self.path.rpartition("/")[0]
+        query = f"watch=true&fieldSelector=metadata.name%3D{self.name}&resourceVersion={version}&timeoutSeconds={seconds}"
+        try:
+            with self.cloud.api("GET", f"{collection}?{query}", stream=True) as answer:
+                answer.raise_for_status()
+                for line in answer.iter_lines(chunk_size=None):
+                    yield line
+        except requests.RequestException:  # The API server is away, and the next look tells.
+            time.sleep(support.poll_interval(seconds))
 
     def wait_ready(self, nodes=None, timeout=WAIT):
         """Waits until it has converged on the present generation, with that many Ready nodes when given."""
