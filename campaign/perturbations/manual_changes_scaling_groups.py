@@ -139,9 +139,9 @@ def metrics_disabled(runner, group):
     on_scaling_group(runner, group, "disable_metrics_collection")
 
 
-@perturbation("warm pool edited", needs="eks", sizes=[{"MinSize": 2}, {"MinSize": 0, "MaxGroupPreparedCapacity": 1}, {"PoolState": "Running"}, None])
+@perturbation("warm pool edited", needs="eks", sizes=[{"MinSize": 2}, {"MinSize": 0, "MaxGroupPreparedCapacity": 1}, {"MinSize": 1, "MaxGroupPreparedCapacity": 5}, None])
 def warm_pool_edited(runner, group, sizes):
-    """Changed or deleted: the spec's pool comes back."""
+    """Changed or deleted: the spec's pool comes back. The spec does not say in which state its instances wait."""
     if (User(runner, group).scaling_group() or {}).get("WarmPoolConfiguration"):
         on_scaling_group(runner, group, "put_warm_pool", **sizes) if sizes else on_scaling_group(runner, group, "delete_warm_pool", ForceDelete=True)
 
