@@ -133,7 +133,7 @@ fn rollout_block(input: &DecisionInput, own: &StoredRevision) -> Option<Rotation
         RolloutPhase::Halted => stop("halted"),
         RolloutPhase::Returning | RolloutPhase::Aborted => None,
         _ if view.orders.paused => stop("paused"),
-        _ if own.stop == Some(RolloutEnd::Paused) && own.hash != view.target.hash => {
+        _ if is_paused_before(input, own) => {
             let why = format!("the rollout of {}, which was paused when {target} came,", own.name);
             Some(RotationBlock { why, uncordons: true })
         }
@@ -145,6 +145,14 @@ fn rollout_block(input: &DecisionInput, own: &StoredRevision) -> Option<Rotation
         let why = gates::closed_reason(view, group, input.now).filter(|_| waits_for_windows)?;
         Some(RotationBlock { why, uncordons: false })
     })
+}
+
+/// Whether a person had paused the revision that a group replaces nodes for when the target came. A target that changes
+/// nothing of the group leaves a complete revision to it: the pause ends when its wave of the target opens.
+fn is_paused_before(input: &DecisionInput, own: &StoredRevision) -> bool {
+    let DecisionInput { view, group, .. } = input;
+    let is_over = || own.is_complete && view.is_wave_open(group.wave(view), input.now);
+    own.stop == Some(RolloutEnd::Paused) && own.hash != view.target.hash && !is_over()
 }
 
 /// The content that a group has.
@@ -249,7 +257,7 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
     let is_aborted = view.is_aborted();
     if *group.forecast == RevisionImpact::Untouched {
         // A person paused what the group replaces nodes for. An edit that changes nothing of it does not resume that.
-        let is_paused = own.stop == Some(RolloutEnd::Paused) && group.is_switching(&own) && !is_aborted;
+        let is_paused = is_paused_before(input, &own) && group.is_switching(&own) && !group.is_return() && !is_aborted;
         let index = group.wave(view);
         if is_paused && !view.is_wave_open(index, input.now) {
             let text = format!(

@@ -62,7 +62,7 @@ pub(crate) enum RolloutEnd {
 fn end_of(revision: &BoundariesRevision) -> Option<RolloutEnd> {
     let conditions = revision.status.iter().flat_map(|status| &status.conditions);
     let is_halted = conditions.into_iter().any(|found| found.r#type == "Halted" && found.is_true());
-    match revision.spec.orders.paused && !was_complete(revision) {
+    match revision.spec.orders.paused {
         _ if is_aborted(revision) => Some(RolloutEnd::Aborted),
         _ if is_halted => Some(RolloutEnd::Halted),
         true => Some(RolloutEnd::Paused),

@@ -158,23 +158,31 @@ fn failed_group_returns_to_the_complete_revision_that_it_had() {
     assert_eq!(cluster.groups[1].log.iter().filter(switches).count(), 3, "r2, r4, and back");
 }
 
-/// An admin who paused a rollout does not resume it with an edit of a comment, which a colleague may make.
+/// An admin who paused a rollout does not resume it with an edit of a comment, which a colleague may make. That holds
+/// for a complete rollout as well, which a group follows late. Once its wave of the edit is open, the group continues.
 #[test]
 fn small_edit_does_not_resume_a_paused_rotation_before_its_wave() {
     let policy = "waves: [{name: canary, namespaces: 'rollout/wave = canary'}, {name: rest, approval: admin}]";
-    let mut cluster = SimulatedCluster::new(policy, vec![canary("c"), group("a")]);
-    cluster.group("a").nodes = vec!["ami-1".into(); 6];
-    cluster.image = "ami-2".into();
-    cluster.store();
-    cluster.revision("r2").spec.orders.approved = vec!["rest".into()];
-    cluster.run_until(|cluster| cluster.groups[1].nodes.contains(&"ami-2".to_owned()));
-    cluster.revision("r2").spec.orders.paused = true;
-    let before = cluster.groups[1].nodes.clone();
-    cluster.comment = "a comment".into();
-    cluster.run_until_stable();
-    assert_eq!(cluster.groups[1].nodes, before);
-    assert_eq!(cluster.groups[1].waits, Some(WaitReason::WaveNotOpen));
-    cluster.revision("r3").spec.orders.approved = vec!["rest".into()];
-    cluster.run_until_stable();
-    assert_eq!((cluster.phase("r3"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
+    for is_complete in [false, true] {
+        let mut cluster = SimulatedCluster::new(policy, vec![canary("c"), group("a")]);
+        cluster.group("a").nodes = vec!["ami-1".into(); 6];
+        cluster.group("a").locked = is_complete;
+        cluster.image = "ami-2".into();
+        cluster.store();
+        cluster.revision("r2").spec.orders.approved = vec!["rest".into()];
+        if is_complete {
+            cluster.run_until(|cluster| cluster.phase_of("r2") == Some(RolloutPhase::Complete));
+            cluster.group("a").locked = false;
+        }
+        cluster.run_until(|cluster| cluster.groups[1].nodes.contains(&"ami-2".to_owned()));
+        cluster.revision("r2").spec.orders.paused = true;
+        let before = cluster.groups[1].nodes.clone();
+        cluster.comment = "a comment".into();
+        cluster.run_until_stable();
+        assert_eq!(cluster.groups[1].nodes, before, "complete: {is_complete}");
+        assert_eq!(cluster.groups[1].waits, Some(WaitReason::WaveNotOpen));
+        cluster.revision("r3").spec.orders.approved = vec!["rest".into()];
+        cluster.run_until_stable();
+        assert_eq!((cluster.phase("r3"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
+    }
 }
