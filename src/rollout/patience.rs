@@ -62,3 +62,51 @@ impl Patience {
         clock.waited >= patience
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{NodeCounts, RolloutRecord};
+
+    /// Whether a group is stuck at each of these polls. They are a minute apart, and the patience is three minutes. Of
+    /// a poll: how many nodes the group has replaced, since when it has its revision, and whether the rollout blocks
+    /// it.
+    fn stuck<const N: usize>(polls: [(i64, &str, bool); N]) -> [bool; N] {
+        let (mut patience, start, mut minutes) = (Patience::default(), Instant::now(), 0);
+        polls.map(|(updated, since, is_blocked)| {
+            let status = InstanceGroupStatus {
+                nodes: Some(NodeCounts { updated, ..NodeCounts::default() }),
+                rollout: Some(RolloutRecord { since: Some(since.to_owned()), ..RolloutRecord::default() }),
+                ..InstanceGroupStatus::default()
+            };
+            let now = start + Duration::from_secs(60 * minutes);
+            minutes += 1;
+            patience.is_stuck("team/web", Some(&status), Duration::from_secs(180), is_blocked, now)
+        })
+    }
+
+    /// A wave goes on without a group that makes no progress. Each node that the group replaces gives it the whole time
+    /// again, and so does the next revision.
+    #[test]
+    fn patience_begins_again_with_progress_and_with_the_next_revision() {
+        let [still, node, next] = [(0, "one", false), (1, "one", false), (1, "two", false)];
+        assert_eq!(stuck([still; 4]), [false, false, false, true]);
+        assert_eq!(
+            stuck([still, still, still, node, node, node, node]),
+            [false, false, false, false, false, false, true]
+        );
+        assert_eq!(stuck([node, node, node, next, next, next, next]), [false, false, false, false, false, false, true]);
+    }
+
+    /// Windows that are shorter than the patience, a halt and a pause must not make a group look stuck: it could not
+    /// continue. A minute at whose beginning or end it was blocked does not count.
+    #[test]
+    fn patience_rests_while_the_rollout_blocks_the_group() {
+        let [free, blocked] = [(0, "one", false), (0, "one", true)];
+        assert_eq!(
+            stuck([free, free, blocked, blocked, free, free, free]),
+            [false, false, false, false, false, false, true]
+        );
+        assert_eq!(stuck([free, blocked, free, blocked, free, blocked, free]), [false; 7]);
+    }
+}

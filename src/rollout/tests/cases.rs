@@ -335,24 +335,60 @@ fn wave_with_a_percentage_is_waited_for() {
     }
 }
 
+/// How many groups have switched or replaced a node.
+fn begun(cluster: &SimulatedCluster) -> usize {
+    cluster.groups.iter().filter(|group| !group.log.is_empty()).count()
+}
+
 /// An admin who sees that a tenth went well raises the share, instead of waiting.
 #[test]
 fn percentage_may_be_raised_while_its_wave_is_open() {
     let policy = |percent: usize| format!("waves: [{{name: some, percent: {percent}, soak: 10m}}, {{name: rest}}]");
     let mut cluster = SimulatedCluster::new(&policy(10), (0..20).map(|index| group(&format!("g{index}"))).collect());
     cluster.image = "ami-2".into();
-    let early = |cluster: &SimulatedCluster| cluster.groups.iter().filter(|group| !group.log.is_empty()).count();
-    cluster.run_until(|cluster| early(cluster) == 2);
+    cluster.run_until(|cluster| begun(cluster) == 2);
     cluster.policy = Some(policy(50));
     cluster.run(10);
-    assert_eq!((early(&cluster), cluster.waves("r2")[0].1), (10, WaveState::Soaking));
+    assert_eq!((begun(&cluster), cluster.waves("r2")[0].1), (10, WaveState::Soaking));
     cluster.policy = Some(policy(5));
     cluster.run(10);
     assert_eq!(
-        (early(&cluster), cluster.waves("r2")[0].1),
+        (begun(&cluster), cluster.waves("r2")[0].1),
         (10, WaveState::Soaking),
         "what has begun is not taken out of the wave"
     );
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
+}
+
+/// An admin lowers the share while groups of the wave wait for their turn. They stay in it: the next wave waits for all
+/// that were to try the change first.
+#[test]
+fn percentage_that_is_lowered_takes_no_group_out_of_its_wave() {
+    let policy =
+        |percent: usize| format!("waves: [{{name: some, percent: {percent}, atOnce: 1, soak: 10m}}, {{name: rest}}]");
+    let mut cluster = SimulatedCluster::new(&policy(50), (0..20).map(|index| group(&format!("g{index}"))).collect());
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| begun(cluster) == 1);
+    cluster.policy = Some(policy(5));
+    cluster.run_until(|cluster| cluster.waves("r2")[0].1 == WaveState::Soaking);
+    assert_eq!(begun(&cluster), 10);
+}
+
+/// An admin raises the share of a wave that has passed. Further groups would take the change at once, before the next
+/// wave has soaked.
+#[test]
+fn percentage_that_is_raised_after_its_wave_gives_the_change_to_no_group() {
+    let policy = |percent: usize| {
+        format!("waves: [{{name: some, percent: {percent}}}, {{name: more, percent: 20, soak: 10m}}, {{name: rest}}]")
+    };
+    let mut cluster = SimulatedCluster::new(&policy(10), (0..20).map(|index| group(&format!("g{index}"))).collect());
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.waves("r2").get(1).is_some_and(|wave| wave.1 == WaveState::Soaking));
+    assert_eq!(begun(&cluster), 6, "a tenth, and a fifth of the rest");
+    cluster.policy = Some(policy(50));
+    cluster.run(10);
+    assert_eq!((begun(&cluster), cluster.waves("r2")[1].1), (6, WaveState::Soaking));
     cluster.run_until_stable();
     assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
 }
@@ -731,6 +767,21 @@ fn soak_lasts_as_long_as_both_clocks_say() {
     cluster.now += jiff::SignedDuration::from_hours(2);
     cluster.run_until_stable();
     assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+}
+
+/// The clock of the leader before was ahead when the canary was done: the soak must not last until that time has come.
+#[test]
+fn soak_of_a_group_that_was_done_in_the_future_has_begun() {
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.groups[0].nodes.contains(&"ami-2".to_owned()));
+    let view = cluster.view().expect("a rollout");
+    cluster.now += jiff::SignedDuration::from_hours(1);
+    (0..2).for_each(|_| cluster.reconcile(0, &view));
+    cluster.now -= jiff::SignedDuration::from_hours(1);
+    assert!(cluster.groups[0].status.rollout.as_ref().is_some_and(|record| record.settled.is_some()));
+    cluster.run(60);
+    assert_eq!(cluster.images(), ["ami-2"; 3], "{:?}", cluster.waves("r2"));
 }
 
 /// The status is read by people and stored by etcd: a cluster of thousands of groups must not fill it.

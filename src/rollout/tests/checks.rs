@@ -1,9 +1,12 @@
 //! Checks: what Prometheus answers, or does not answer, and what that does to a rollout.
 
+use std::time::Duration;
+
 use proptest::prelude::*;
 
 use super::simulated_cluster::{Group, SimulatedCluster, group};
 use crate::api::{CheckState, RolloutPhase, WaveState};
+use crate::rollout::CheckResult;
 
 const CHECKED: &str = "{release: '2026-08-20', waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m}, {name: rest}], checks: [{name: errors, query: 'x{r=\"$RELEASE\",v=\"$REVISION\",c=\"$CLUSTER\"} > 5', for: 5m}]}";
 
@@ -183,6 +186,34 @@ fn new_leader_repeats_the_checks_before_a_wave_passes_without_a_write() {
     assert_eq!((soaking(&cluster), cluster.writes), (true, writes), "the new leader has seen it ok for 4 minutes");
     cluster.run_until_stable();
     assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
+}
+
+/// A check that has been ok for hours says nothing about nodes that have run the change for four minutes. Nor does an
+/// answer that was asked for before.
+#[test]
+fn only_answers_about_the_nodes_of_a_wave_let_it_pass() {
+    let mut cluster = cluster(&CHECKED.replace("soak: 10m", "soak: 0m"));
+    answer(&mut cluster, CheckState::Ok);
+    cluster.soaked = Some(jiff::SignedDuration::from_mins(4));
+    cluster.image = "ami-2".into();
+    cluster.run_until(soaking);
+    cluster.run(100);
+    assert!(soaking(&cluster));
+    cluster.soaked = Some(jiff::SignedDuration::from_mins(5));
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
+    let seconds = Duration::from_secs;
+    let check = CheckResult {
+        name: "errors".to_owned(),
+        state: CheckState::Ok,
+        message: None,
+        is_known: true,
+        lasted: seconds(3600),
+        age: seconds(25),
+        needed: Duration::ZERO,
+    };
+    let passes = [Some(20), Some(25), None].map(|soaked| check.lets_pass(soaked.map(seconds)));
+    assert_eq!(passes, [false, true, true], "the soak may have begun before this process");
 }
 
 /// A security fix goes out although Prometheus is down; a check that fails stops it.

@@ -2,8 +2,8 @@
 
 use proptest::prelude::*;
 
-use super::simulated_cluster::{CANARY, Did, FAILURE_DELAY, Group, SimulatedCluster, canary, group};
-use crate::api::names::condition;
+use super::simulated_cluster::{CANARY, Did, FAILURE_DELAY, Group, POLL, SimulatedCluster, canary, group};
+use crate::api::names::{annotation, condition};
 use crate::api::{Condition, RolloutPhase, RolloutRecord, WaveState, rfc3339, set_condition};
 use crate::plan::Reason;
 use crate::rollout::{RevisionImpact, WaitReason};
@@ -361,17 +361,22 @@ fn failure_of_a_group_that_did_not_switch_is_not_the_revisions() {
     assert_eq!(cluster.group("a").status.boundaries_revision, Some(hash));
 }
 
-/// Percentages and failures before the first node need to know what the change means for each group. One of which AWS says
-/// nothing delays the change for ten minutes only.
+/// Percentages and failures before the first node need to know what the change means for each group. One of which AWS
+/// says nothing delays the change for ten minutes only. No tenant gets it earlier by its approval.
 #[test]
 fn waves_open_when_the_change_is_assessed_or_after_ten_minutes() {
-    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
-    cluster.group("a").answers = false;
-    cluster.image = "ami-2".into();
-    cluster.run(38);
-    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Assessing, vec!["ami-1".to_owned(); 2]));
-    cluster.run(8);
-    assert_eq!((cluster.phase("r2"), cluster.images()[0].as_str()), (RolloutPhase::Rolling, "ami-2"));
+    for is_approved in [false, true] {
+        let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+        let approval = is_approved.then(|| (annotation::APPROVE_REVISION.to_owned(), "2".to_owned()));
+        cluster.group("c").annotations.extend(approval);
+        cluster.group("a").answers = false;
+        cluster.image = "ami-2".into();
+        cluster.run(38);
+        assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Assessing, vec!["ami-1".to_owned(); 2]));
+        assert_eq!(cluster.groups[0].waits, Some(WaitReason::Assessing), "approved: {is_approved}");
+        cluster.run(8);
+        assert_eq!((cluster.phase("r2"), cluster.images()[0].as_str()), (RolloutPhase::Rolling, "ami-2"));
+    }
 }
 
 /// A group on which the halted change works keeps it until the correction: to return would replace its nodes twice.
@@ -389,4 +394,49 @@ fn group_that_is_done_with_a_halted_change_waits_for_the_correction_with_it() {
     cluster.image = "ami-3".into();
     cluster.run(40);
     assert_eq!(cluster.images(), ["ami-1", "ami-2", "ami-1"]);
+}
+
+/// The image of a tenant was deleted long before the change came, or a field of its spec was never accepted. The change
+/// has broken nothing there. One tenant's mistake must not keep it from all others.
+#[test]
+fn earlier_mistake_of_a_tenant_does_not_halt_the_change() {
+    for (kind, is_true, reason, is_earlier) in [
+        (condition::STALLED, true, "ImageNotFound", true),
+        (condition::FIELDS_REJECTED, true, "ImageNotFound", true),
+        (condition::STALLED, true, "InvalidSpec", false),
+        (condition::STALLED, false, "ImageNotFound", false),
+    ] {
+        let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+        let now = rfc3339(cluster.now);
+        let group = cluster.group("c");
+        set_condition(&mut group.status.conditions, Condition::new(kind, is_true, reason, "its own"), &now);
+        group.unusable_images.insert("ami-2".into());
+        cluster.image = "ami-2".into();
+        cluster.run_until_stable();
+        let (phase, image) = match is_earlier {
+            true => (RolloutPhase::Complete, "ami-2"),
+            false => (RolloutPhase::Halted, "ami-1"),
+        };
+        assert_eq!((cluster.phase("r2"), cluster.images()[1].as_str()), (phase, image), "{kind} {is_true} {reason}");
+        let behind = cluster.revision("r2").status.clone().expect("a status").behind;
+        let listed: Vec<_> = behind.iter().map(|behind| (behind.group.as_str(), behind.reason.as_str())).collect();
+        assert!(!is_earlier || listed == [("team/c", "CannotUse")], "{listed:?}");
+    }
+}
+
+/// The API server's times have whole seconds. A group that broke in the second in which it took the change may have
+/// been broken before, and must not halt it.
+#[test]
+fn problem_of_the_second_in_which_a_group_switches_is_not_the_changes() {
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Open));
+    assert!(cluster.groups[0].log.is_empty(), "it switches with the next poll");
+    let next = rfc3339(cluster.now + POLL);
+    let stalled = Condition::new(condition::STALLED, true, "LaunchFailed", "it does not go on");
+    set_condition(&mut cluster.group("c").status.conditions, stalled, &next);
+    cluster.poll();
+    assert!(matches!(cluster.groups[0].log[0], Did::Switched { at, .. } if rfc3339(at) == next));
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
 }

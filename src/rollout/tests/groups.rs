@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::simulated_cluster::{CANARY, Did, Group, SimulatedCluster, canary, group};
+use super::simulated_cluster::{CANARY, Did, Group, SimulatedCluster, canary, group, hash_of};
 use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
 use crate::rollout::{SwitchReason, WaitReason};
@@ -234,6 +234,25 @@ fn excluded_namespace_has_no_part_until_it_is_included() {
     assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
 }
 
+/// An admin changes which Namespaces may be excluded, together with the image. A group of a Namespace that is excluded
+/// before or after the change, and not both times, waits for its wave like all others.
+#[test]
+fn namespace_that_only_one_of_two_contents_excludes_waits_for_its_wave() {
+    let none = "excludableNamespaces: []";
+    for (before, after, image) in [("", none, "ami-2"), (none, "", "ami-1")] {
+        let mut cluster = SimulatedCluster::with_rules(CANARY, before, vec![canary("c"), group("a"), group("b")]);
+        cluster.group("a").namespace.insert(annotation::CONFIG_EXCLUDED.to_owned(), "true".to_owned());
+        (cluster.image, cluster.rules) = ("ami-2".into(), after.into());
+        cluster.run_until(is_soaking);
+        cluster.run(5);
+        assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"], "{before:?}");
+        let affected = cluster.revision("r2").status.clone().and_then(|status| status.groups).expect("counts").affected;
+        assert_eq!((affected, cluster.groups[1].waits), (3, Some(WaitReason::WaveNotOpen)), "{before:?}");
+        cluster.run_until_stable();
+        assert_eq!((cluster.phase("r2"), cluster.images()[1].as_str()), (RolloutPhase::Complete, image), "{before:?}");
+    }
+}
+
 /// `lock-upgrades` stops a rotation in progress. The rotation continues when the lock is removed, even after its wave
 /// has passed.
 #[test]
@@ -462,28 +481,34 @@ fn deleted_predecessor_causes_no_return() {
 }
 
 /// A user who deletes all earlier revisions, or restores a backup without them, must not release the change to every
-/// group.
+/// group. Nor to one of which the change makes the same texts: an alias in them stood for another image before.
 #[test]
 fn deleted_history_opens_no_wave() {
-    let mut cluster = two_waves();
-    cluster.image = "ami-2".into();
-    cluster.run_until(is_soaking);
-    cluster.revisions.retain(|revision| revision.metadata.name.as_deref() == Some("r2"));
-    cluster.run(5);
-    assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"]);
-    assert_eq!(cluster.group("a").waits, Some(WaitReason::RevisionUnknown));
-    let status = cluster.revision("r2").status.clone().expect("a status");
-    assert_eq!((status.stable.as_deref(), status.without_waves), (Some("r1"), None));
-    cluster.run_until_stable();
-    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+    for has_same_texts in [false, true] {
+        let mut cluster = two_waves();
+        cluster.image = "ami-2".into();
+        cluster.run_until(is_soaking);
+        cluster.revisions.retain(|revision| revision.metadata.name.as_deref() == Some("r2"));
+        if has_same_texts {
+            cluster.group("a").status.config_md5 = Some(format!("{}/1", hash_of(&cluster)));
+        }
+        cluster.run(5);
+        assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"], "the same texts: {has_same_texts}");
+        assert_eq!(cluster.group("a").waits, Some(WaitReason::RevisionUnknown));
+        let status = cluster.revision("r2").status.clone().expect("a status");
+        assert_eq!((status.stable.as_deref(), status.without_waves), (Some("r1"), None));
+        cluster.run_until_stable();
+        assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+    }
 }
 
 /// A user who deletes every revision, or the CustomResourceDefinition, does not release the change to every group
 /// either: it is stored again, and nothing says that it is good. The canary still stops it when it fails there.
 #[test]
 fn history_that_was_deleted_with_the_change_opens_no_wave() {
-    for fails in [false, true] {
-        let mut cluster = two_waves();
+    let returns = format!("{{onFailure: return, {CANARY}}}");
+    for (policy, fails) in [(CANARY, false), (CANARY, true), (&returns, true)] {
+        let mut cluster = SimulatedCluster::new(policy, vec![canary("c"), group("a"), group("b")]);
         cluster.image = "ami-2".into();
         cluster.run_until(is_soaking);
         cluster.revisions.clear();

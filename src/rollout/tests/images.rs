@@ -250,3 +250,28 @@ fn new_image_counts_when_two_polls_in_a_row_find_it() {
         .map(|image| is_confirmed(&Some(image).filter(|i| !i.is_empty()).map(images).unwrap_or_default(), &mut seen));
     assert_eq!(confirmed, [false, false, false, false, false, true]);
 }
+
+/// People hold all changes up, or deleted the newest revision: a new image must reach no group meanwhile. Without the key
+/// `rollout`, its revision would reach all groups at once.
+#[test]
+fn new_image_waits_for_a_pause_a_broken_map_a_deleted_revision_and_a_lost_policy() {
+    let mut cluster = Cluster::new();
+    cluster.newest().spec.orders.paused = true;
+    assert!(!cluster.publish("ami-2"), "a person paused the revision that is complete");
+    cluster.newest().spec.orders.paused = false;
+    let broken = RolloutView { config_problem: Some("it is broken".into()), ..cluster.view() };
+    assert!(!may_move_images(&cluster.stored, &broken));
+    let mut deleted = Cluster::new();
+    deleted.live = data("b");
+    deleted.store();
+    deleted.set_phase(RolloutPhase::Complete);
+    deleted.live = data("a");
+    assert_eq!(deleted.view().target.name, "r1", "a person deleted r3, which had its texts");
+    assert!(!deleted.publish("ami-2"));
+    assert!(cluster.publish("ami-2"));
+    cluster.set_phase(RolloutPhase::Aborted);
+    cluster.live.remove(ROLLOUT_KEY);
+    assert!(cluster.view().is_retained_policy && !cluster.publish("ami-3"), "the key was lost");
+    cluster.live = data("a");
+    assert!(cluster.publish("ami-3"));
+}

@@ -21,7 +21,7 @@ use crate::rollout::{
 };
 
 pub(super) const FAILURE_DELAY: SignedDuration = SignedDuration::from_secs(60);
-const POLL: SignedDuration = SignedDuration::from_secs(15);
+pub(super) const POLL: SignedDuration = SignedDuration::from_secs(15);
 const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 const MAX_AGE: Duration = Duration::from_secs(120);
 
@@ -88,6 +88,8 @@ pub(super) struct SimulatedCluster {
     pub tag: String,
     /// A comment, which changes nothing of any group.
     pub comment: String,
+    /// Text of the key `policy`.
+    pub rules: String,
     /// Whether a poll found no rollout, so that every group took what the ConfigMap has.
     pub released: bool,
     /// Why the ConfigMap lets no group take anything.
@@ -159,12 +161,18 @@ pub(super) fn group(name: &str) -> Group {
 impl SimulatedCluster {
     /// A cluster whose groups all run `ami-1`, whose rollout is complete.
     pub(super) fn new(policy: &str, groups: Vec<Group>) -> Self {
+        Self::with_rules(policy, "", groups)
+    }
+
+    /// The same with a text of the key `policy`.
+    pub(super) fn with_rules(policy: &str, rules: &str, groups: Vec<Group>) -> Self {
         let mut cluster = SimulatedCluster {
             now: Timestamp::from_second(1_800_000_000).expect("a time"),
             policy: Some(policy.to_owned()),
             image: "ami-1".into(),
             tag: "one".into(),
             comment: String::new(),
+            rules: rules.to_owned(),
             released: false,
             config_problem: None,
             groups,
@@ -199,7 +207,9 @@ impl SimulatedCluster {
         );
         let policy = self.policy.iter().map(|text| (ROLLOUT_KEY.to_owned(), text.clone()));
         let restricted = "restricted: [spec.eks.configuration.image, spec.eks.configuration.tags]".to_owned();
-        [("boundaries".to_owned(), restricted), ("defaults".to_owned(), defaults)].into_iter().chain(policy).collect()
+        let rules = Some(("policy".to_owned(), self.rules.clone())).filter(|(_, text)| !text.is_empty());
+        let texts = [("boundaries".to_owned(), restricted), ("defaults".to_owned(), defaults)];
+        texts.into_iter().chain(policy).chain(rules).collect()
     }
 
     pub(super) fn revision(&mut self, name: &str) -> &mut BoundariesRevision {

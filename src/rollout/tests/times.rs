@@ -235,6 +235,25 @@ fn group_that_joins_a_wave_without_groups_needs_its_approval() {
     }
 }
 
+/// The same for a group of which the controller does not know what it has, as after a restore from a backup. It takes
+/// the complete revision without its wave, but not without the approval.
+#[test]
+fn group_whose_revision_is_unknown_needs_the_approval_of_its_wave_after_the_end() {
+    let mut cluster = afternoon("waves: [{name: prod, namespaces: 'stage = prod', approval: admin}, {name: rest}]");
+    cluster.group("a").locked = true;
+    cluster.image = "ami-2".into();
+    cluster.run(40);
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
+    let group = cluster.group("a");
+    (group.locked, group.status) = (false, Default::default());
+    group.namespace.insert("stage".to_owned(), "prod".to_owned());
+    cluster.run(30);
+    assert_eq!((cluster.images()[1].as_str(), cluster.groups[1].waits), ("ami-1", Some(WaitReason::RevisionUnknown)));
+    cluster.revision("r2").spec.orders.approved = vec!["prod".into()];
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), ["ami-2", "ami-2"]);
+}
+
 #[test]
 fn tenants_approve_group_by_group_until_the_deadline() {
     let mut cluster = afternoon("deferral: [{namespaces: '*', max: 24h}]\nwaves: [{name: all, approval: tenants}]");
