@@ -261,6 +261,7 @@ pub(crate) fn settle(group: &InstanceGroup, planned: &mut Planning, now: Timesta
 
 #[cfg(test)]
 mod tests {
+    use super::super::tests::{controller, group, key, open_rollout, stores};
     use super::*;
     use crate::api::{InstanceGroupSpec, InstanceGroupStatus};
     use crate::controller::report::BoundariesSummary;
@@ -283,6 +284,27 @@ mod tests {
         group.metadata.deletion_timestamp = is_deleting.then_some(time);
         without_history(&group, &mut context);
         context.active_boundaries.source.clone()
+    }
+
+    /// Two workers find at the same time that a wave with `atOnce: 1` has room. Only one of their groups may begin.
+    #[tokio::test]
+    async fn only_one_of_two_workers_gets_the_last_place_of_a_wave() {
+        let view = open_rollout("waves: [{name: rest, atOnce: 1}]");
+        let groups = [1, 2].map(|index| group(index, (false, 2, 2, false), &view));
+        let (test, writes) = controller(stores(&groups, &view, &["team"]));
+        let (ctx, now) = (&test.ctx, Timestamp::now());
+        count_running(&ctx.stores);
+        let mut switches = vec![];
+        for group in &groups {
+            let decided =
+                decide_with_forecast(group, &view, &ctx.stores, &ctx.planner, now).await.expect("a Namespace");
+            let RevisionDecision::Switch(switch) = decided.choice else { panic!("it has room") };
+            switches.push(switch);
+        }
+        for (group, switch) in groups.iter().zip(switches) {
+            record(group, &key(group), &view, switch, ctx, now).await.expect("an answer");
+        }
+        assert_eq!(writes.lock().unwrap().len(), 1);
     }
 
     /// The definition of BoundariesRevision, or the permission to read it, is missing. Groups must neither stop nor

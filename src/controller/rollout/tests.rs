@@ -3,8 +3,9 @@
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Mutex};
+use std::time::Instant;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::Namespace;
 use kube::core::PartialObjectMeta;
 use kube::runtime::{reflector, watcher::Event};
@@ -13,12 +14,15 @@ use serde_json::{Value, json};
 
 use super::decide::forecast_inputs;
 use super::{count_running, count_unavailable, decide_and_count, images, switch_revision};
-use crate::api::names::annotation;
-use crate::api::{BoundariesRevision, BoundariesRevisionSpec, InstanceGroup, RolloutPhase, WaveState, WaveStatus};
+use crate::api::names::{annotation, condition};
+use crate::api::{
+    BoundariesRevision, BoundariesRevisionSpec, Condition, InstanceGroup, RolloutPhase, WaveState, WaveStatus, rfc3339,
+    set_condition,
+};
 use crate::aws::AwsError;
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::inventory::{CacheConfig, Inventory};
-use crate::boundaries::active::{BoundariesSource, select_active};
+use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, select_active};
 use crate::controller::fake;
 use crate::controller::planner::Planner;
 use crate::controller::stores::Stores;
@@ -29,10 +33,10 @@ use crate::rollout::{KnownImpact, RevisionDecision, RevisionImpact, RolloutView}
 
 /// A group: whether it is a canary, how many nodes it is to have and how many are Ready, and whether it replaces nodes for
 /// the target already.
-type Facts = (bool, usize, usize, bool);
+pub(super) type Facts = (bool, usize, usize, bool);
 
 /// A rollout whose waves are open, in the middle.
-fn open_rollout(policy: &str) -> RolloutView {
+pub(super) fn open_rollout(policy: &str) -> RolloutView {
     let map = |image: &str| -> BTreeMap<String, String> {
         let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
         let boundaries = "restricted: [spec.eks.configuration.image]";
@@ -50,7 +54,7 @@ fn open_rollout(policy: &str) -> RolloutView {
     view
 }
 
-fn group(index: usize, facts: Facts, view: &RolloutView) -> InstanceGroup {
+pub(super) fn group(index: usize, facts: Facts, view: &RolloutView) -> InstanceGroup {
     let (is_canary, desired, ready, is_rolling) = facts;
     let (namespace, name) = (if is_canary { "canary" } else { "team" }, format!("g{index}"));
     let own = if is_rolling { &view.target } else { view.stable.as_ref().expect("r1") };
@@ -75,7 +79,7 @@ fn namespace(name: &str) -> PartialObjectMeta<Namespace> {
 
 /// The caches of a process that has just synced, with what the target means for each group. `names` are the Namespaces that
 /// it knows.
-fn stores(groups: &[InstanceGroup], view: &RolloutView, names: &[&str]) -> Stores {
+pub(super) fn stores(groups: &[InstanceGroup], view: &RolloutView, names: &[&str]) -> Stores {
     let ((store, mut writer), (namespaces, mut namespaces_writer)) = (reflector::store(), reflector::store());
     for group in groups {
         writer.apply_watcher_event(&Event::Apply(crate::api::GroupObject(Ok(group.clone()))));
@@ -95,7 +99,7 @@ fn stores(groups: &[InstanceGroup], view: &RolloutView, names: &[&str]) -> Store
     stores
 }
 
-fn key(group: &InstanceGroup) -> String {
+pub(super) fn key(group: &InstanceGroup) -> String {
     crate::api::group_id(group).key()
 }
 
@@ -108,10 +112,10 @@ fn node_index() -> NodeIndex {
 }
 
 /// Paths and bodies of writes.
-type Writes = Arc<Mutex<Vec<(String, Value)>>>;
+pub(super) type Writes = Arc<Mutex<Vec<(String, Value)>>>;
 
 /// A context with these caches, and the paths and bodies of its writes of statuses and revisions.
-fn controller(stores: Stores) -> (fake::TestContext, Writes) {
+pub(super) fn controller(stores: Stores) -> (fake::TestContext, Writes) {
     let writes = Arc::new(Mutex::new(vec![]));
     let log = writes.clone();
     let mut test = fake::context(crate::k8s::fake::client(move |call| {
@@ -314,6 +318,75 @@ async fn forecast_ends_when_a_namespace_is_excluded_or_included() {
     let excluded = annotation::CONFIG_EXCLUDED;
     assert_eq!(forecast(&[(excluded, "true")]), RevisionImpact::Unknown);
     assert_eq!(forecast(&[(excluded, "false"), ("another", "value")]), RevisionImpact::Rotate { nodes: 1 });
+}
+
+/// A new leader has asked nothing yet. A group that cannot use the target must not take it because its wave is open.
+/// `plan` says that the wave fails, unless the group was blocked for the same reason before.
+#[tokio::test]
+async fn new_leader_asks_what_the_target_means_before_a_group_takes_it() {
+    let view = open_rollout("waves: [{name: rest}]");
+    for is_blocked in [false, true] {
+        // Its spec names no cluster.
+        let mut group = group(1, (false, 2, 2, false), &view);
+        let stalled = Condition::new(condition::STALLED, is_blocked, "InvalidSpec", "it names no cluster");
+        set_condition(&mut group.status.get_or_insert_default().conditions, stalled, "2026-01-01T00:00:00Z");
+        let stores = stores(std::slice::from_ref(&group), &view, &["team"]);
+        stores.rollout.forget(&key(&group));
+        let (test, writes) = controller(stores);
+        let (ctx, now) = (&test.ctx, Timestamp::now());
+        switch_revision(&group, &key(&group), ctx, now).await.expect("an action");
+        assert!(writes.lock().unwrap().is_empty());
+        let planned = decide_and_count(&group, &view, &ctx.stores, &ctx.planner, now).await.expect("a Namespace");
+        assert!(matches!(planned.forecast, RevisionImpact::CannotUse { .. }), "{:?}", planned.forecast);
+        assert_eq!(planned.fails_wave, !is_blocked);
+    }
+}
+
+/// A process that has just become the leader does not know yet whether a rollout is under way. No group may take the
+/// newest content meanwhile.
+#[tokio::test]
+async fn groups_wait_until_a_new_leader_has_read_the_stored_revisions() {
+    let view = open_rollout("waves: [{name: all}]");
+    let group = group(1, (false, 2, 2, false), &view);
+    let with_policy = (*view.target.active).clone();
+    let last_good = BoundariesSource::LastKnownGood("it is broken".into());
+    let last_good = ActiveBoundaries { source: last_good, ..with_policy.clone() };
+    let plain = select_active(None, None, false).0;
+    for (active, is_read, waits) in [
+        (&plain, false, true),
+        (&with_policy, false, true),
+        (&with_policy, true, true),
+        (&plain, true, false),
+        (&last_good, true, false),
+    ] {
+        let stores = stores(std::slice::from_ref(&group), &view, &["team"]);
+        stores.rollout.set_view(None);
+        stores.rollout.set_read(is_read);
+        stores.boundaries.set(active.clone());
+        let (test, writes) = controller(stores);
+        let action = switch_revision(&group, &key(&group), &test.ctx, Timestamp::now()).await.expect("an answer");
+        let what = format!("{:?}, read: {is_read}", active.source);
+        assert!(action.is_some() == waits && writes.lock().unwrap().is_empty(), "{what}");
+    }
+}
+
+/// The clock is set forward: a group that has just become Stalled looks as if it had been so for an hour, and would
+/// return.
+#[tokio::test]
+async fn group_does_not_return_for_a_failure_that_a_clock_jump_makes_old() {
+    let view = open_rollout("waves: [{name: rest}]");
+    let (now, hour) = (Timestamp::now(), SignedDuration::from_hours(1));
+    let mut group = group(1, (false, 2, 2, true), &view);
+    let stalled = Condition::new(condition::STALLED, true, "LaunchFailed", "no instance was launched");
+    set_condition(&mut group.status.get_or_insert_default().conditions, stalled, &rfc3339(now - hour));
+    for jumps in [false, true] {
+        let (test, writes) = controller(stores(std::slice::from_ref(&group), &view, &["team"]));
+        for reading in [if jumps { now - hour } else { now }, now] {
+            test.ctx.planner.process_state.clock_jumps(|clocks| clocks.observe(reading, Instant::now()));
+        }
+        switch_revision(&group, &key(&group), &test.ctx, now).await.expect("an answer");
+        assert_eq!(writes.lock().unwrap().len(), usize::from(!jumps), "jumps: {jumps}");
+    }
 }
 
 /// The reads of a forecast are slow. A leader that has lost its Lease meanwhile must leave the group to the new leader.
