@@ -387,7 +387,7 @@ fn boundaries_events(active: &ActiveBoundaries, news: &News, errors: Option<&Con
 mod tests {
     use std::sync::{Arc, Mutex};
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::aws::inventory::fake_aws::FakeAws;
@@ -516,52 +516,110 @@ mod tests {
         assert_eq!(ctx.stores.boundaries.get().revision, select_active(Some(&data), None, false).0.revision);
     }
 
-    /// An admission policy may refuse the BoundariesRevision of one content. Later edits must not wait for it.
-    #[tokio::test]
-    async fn content_that_cannot_be_stored_is_not_active_and_does_not_delay_later_edits() {
-        let stored = Arc::new(Mutex::new(Vec::<serde_json::Value>::new()));
-        let (shown, refused) = (stored.clone(), Arc::new(Mutex::new("maxSize")));
-        let refuses = refused.clone();
-        let client = crate::k8s::fake::client(move |call| match call.route() {
+    const POLICY: Option<&str> = Some("waves: [{name: all}]");
+
+    /// A context whose API server stores revisions, but none with the text that an admission policy denies.
+    fn storing(stored: &Arc<Mutex<Vec<Value>>>, denied: &Arc<Mutex<&'static str>>) -> Arc<Context> {
+        let (stored, denied) = (stored.clone(), denied.clone());
+        context(crate::k8s::fake::client(move |call| match call.route() {
             ("GET", path) if path.ends_with("boundariesrevisions") => {
-                let metadata = json!({"resourceVersion": "1"});
-                let items = shown.lock().unwrap().clone();
-                (200, json!({"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items}))
+                let items = stored.lock().unwrap().clone();
+                (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
             }
             ("POST", path) if path.ends_with("boundariesrevisions") => {
-                if call.body.to_string().contains(*refuses.lock().unwrap()) {
+                if call.body.to_string().contains(*denied.lock().unwrap()) {
                     return crate::k8s::fake::failure(403, "Forbidden", "the policy no-sizes denies it");
                 }
-                shown.lock().unwrap().push(call.body.clone());
+                stored.lock().unwrap().push(call.body.clone());
                 (201, call.body.clone())
             }
             ("GET", _) => crate::k8s::fake::failure(404, "NotFound", "there is none"),
             _ => crate::k8s::fake::failure(403, "Forbidden", "not now"),
-        });
+        }))
+    }
+
+    fn context(client: Client) -> Arc<Context> {
         let ctx = crate::controller::fake::context(client).ctx;
         ctx.stores.groups_synced.store(true, Ordering::Release);
-        let edit = async |field: &str| {
-            let boundaries = format!("restricted: [spec.eks.{field}]");
-            let data =
-                [("boundaries".to_owned(), boundaries), ("rollout".to_owned(), "waves: [{name: all}]".to_owned())];
-            let live = ConfigMap { data: Some(data.into()), ..ConfigMap::default() };
-            *ctx.stores.config_map.lock().await = Lookup::Present(live);
-            tokio::time::timeout(Duration::from_secs(5), reload(&ctx)).await.expect("no edit waits");
-        };
-        let is_refused = || ctx.stores.boundaries_not_stored.load(Ordering::Acquire);
+        ctx
+    }
 
-        edit("maxSize").await;
-        let active = ctx.stores.boundaries.get();
-        let why = active.source.why().unwrap_or_default().to_owned();
-        assert!(matches!(active.source, BoundariesSource::Unavailable(_)) && is_refused(), "{:?}", active.source);
+    /// An admin edits which field is restricted, and the key `rollout`.
+    async fn edit(ctx: &Arc<Context>, field: &str, policy: Option<&str>) {
+        let boundaries = ("boundaries".to_owned(), format!("restricted: [spec.eks.{field}]"));
+        let policy = policy.map(|text| ("rollout".to_owned(), text.to_owned()));
+        let data = Some([boundaries].into_iter().chain(policy).collect());
+        *ctx.stores.config_map.lock().await = Lookup::Present(ConfigMap { data, ..ConfigMap::default() });
+        tokio::time::timeout(Duration::from_secs(5), reload(ctx)).await.expect("no edit waits");
+    }
+
+    /// Why the live ConfigMap is not used, and is tried again; `None` when it is active.
+    fn refusal(ctx: &Context) -> Option<String> {
+        let (active, is_refused) =
+            (ctx.stores.boundaries.get(), ctx.stores.boundaries_not_stored.load(Ordering::Acquire));
+        assert_eq!(active.source == BoundariesSource::Live, !is_refused, "{:?}", active.source);
+        active.source.why().map(str::to_owned)
+    }
+
+    /// An admission policy may refuse the BoundariesRevision of one content. Later edits must not wait for it.
+    #[tokio::test]
+    async fn content_that_cannot_be_stored_is_not_active_and_does_not_delay_later_edits() {
+        let (stored, denied) = (Arc::default(), Arc::new(Mutex::new("maxSize")));
+        let ctx = storing(&stored, &denied);
+        edit(&ctx, "maxSize", POLICY).await;
+        let why = refusal(&ctx).expect("it is refused");
         assert!(why.contains("the policy no-sizes denies it") && why.contains("remove the cause"), "{why}");
-        edit("configuration.image").await;
-        assert!(ctx.stores.boundaries.get().source == BoundariesSource::Live && !is_refused());
-        edit("maxSize").await;
-        assert!(is_refused());
-        *refused.lock().unwrap() = "nothing";
+        edit(&ctx, "configuration.image", POLICY).await;
+        assert_eq!(refusal(&ctx), None);
+        edit(&ctx, "maxSize", POLICY).await;
+        assert!(refusal(&ctx).is_some());
+        *denied.lock().unwrap() = "nothing";
         reload(&ctx).await;
-        assert!(ctx.stores.boundaries.get().source == BoundariesSource::Live && !is_refused());
-        assert_eq!(stored.lock().unwrap().len(), 2);
+        assert_eq!((refusal(&ctx), stored.lock().unwrap().len()), (None, 2));
+    }
+
+    /// An edit loses the key `rollout` while a change is under way. It must be stored with the policy of that change
+    /// before any group sees it. Otherwise all groups would take it at once.
+    #[tokio::test]
+    async fn edit_that_loses_the_policy_is_stored_before_groups_see_it() {
+        let (stored, denied) = (Arc::default(), Arc::new(Mutex::new("minSize")));
+        let ctx = storing(&stored, &denied);
+        for field in ["configuration.image", "maxSize"] {
+            edit(&ctx, field, POLICY).await;
+        }
+        edit(&ctx, "minSize", None).await;
+        assert!(refusal(&ctx).is_some());
+        *denied.lock().unwrap() = "nothing";
+        reload(&ctx).await;
+        assert_eq!((refusal(&ctx), stored.lock().unwrap().len()), (None, 3));
+        let view = ctx.stores.rollout.view().expect("a rollout");
+        assert_eq!((view.target.name.as_str(), view.is_retained_policy), ("r3", true));
+    }
+
+    /// An admin writes waves, and the kind is not installed or may not be read. The change must not reach every group
+    /// at once because of that.
+    #[tokio::test]
+    async fn policy_without_the_kind_or_without_the_right_to_read_it_is_not_active() {
+        for kind in ["InstanceGroup", "BoundariesRevision"] {
+            let ctx = context(crate::k8s::fake::client(move |call| match call.route() {
+                ("GET", "/apis/instancemgr.keikoproj.io/v1alpha1") => {
+                    let kind = json!({"name": "x", "singularName": "", "kind": kind, "namespaced": true, "verbs": []});
+                    let version = "instancemgr.keikoproj.io/v1alpha1";
+                    (
+                        200,
+                        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": [kind]}),
+                    )
+                }
+                ("GET", path) if path.ends_with(LAST_KNOWN_GOOD_CONFIG_MAP) => {
+                    crate::k8s::fake::failure(404, "NotFound", "there is none")
+                }
+                _ => crate::k8s::fake::failure(403, "Forbidden", "it is not allowed"),
+            }));
+            edit(&ctx, "maxSize", POLICY).await;
+            let why = refusal(&ctx).unwrap_or_default();
+            assert!(why.contains("needs the CustomResourceDefinition boundariesrevisions"), "{kind}: {why}");
+            edit(&ctx, "maxSize", None).await;
+            assert_eq!(refusal(&ctx), None, "{kind}: without waves nothing is missing");
+        }
     }
 }
