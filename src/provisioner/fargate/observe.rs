@@ -261,15 +261,22 @@ async fn read_own_role(
     let attached_policies = iam.attached_policies(name).await.map_err(aws)?;
     let inline_policies = iam.inline_policies(name).await.map_err(aws)?;
     let other_region = other_region(Some(&role), &[], adopted == Some(&role.id), region);
-    Ok(Some(PreviousRole { role, attached_policies, inline_policies, other_region }))
+    let instance_profile = iam.profiles_of_role(name).await.map_err(aws)?.into_iter().map(|held| held.name).next();
+    Ok(Some(PreviousRole { role, attached_policies, inline_policies, other_region, instance_profile }))
 }
 
-/// Who uses the controller-created role besides the group: its pods would get no credentials without the role.
-async fn role_user(o: &Observer<'_>, id: &GroupId, cluster: &str, role_arn: &str) -> ObserveResult<Option<String>> {
-    match o.group_index.is_role_shared(role_arn, &id.key()) {
-        true => Ok(Some("another group".to_owned())),
-        false => profile_user(o, cluster, role_arn).await,
+/// Who uses the controller-created role besides the group: its pods or instances would get no credentials without the role.
+async fn role_user(
+    o: &Observer<'_>,
+    id: &GroupId,
+    cluster: &str,
+    previous: &PreviousRole,
+) -> ObserveResult<Option<String>> {
+    if o.group_index.is_role_shared(&previous.role.arn, &id.key()) {
+        return Ok(Some("another group".to_owned()));
     }
+    let of_profile = || previous.instance_profile.as_ref().map(|name| format!("the instance profile {name}"));
+    Ok(profile_user(o, cluster, &previous.role.arn).await?.or_else(of_profile))
 }
 
 /// The remaining resources of a group that is being deleted.
@@ -346,7 +353,7 @@ pub async fn remaining_resources(
         }
     }
     if let Some(previous) = remaining.previous_role.take_if(|previous| previous.other_region.is_none()) {
-        match role_user(o, id, cluster, &previous.role.arn).await? {
+        match role_user(o, id, cluster, &previous).await? {
             Some(user) => remaining.role_in_use = Some((previous.role.name, user)),
             None => remaining.previous_role = Some(previous),
         }

@@ -56,6 +56,8 @@ pub struct PreviousRole {
     pub inline_policies: Vec<String>,
     /// Evidence of its use in another region. The role is kept then.
     pub other_region: Option<OtherRegion>,
+    /// Name of an instance profile that holds it. The controller creates none for pods, so the role is kept then.
+    pub instance_profile: Option<String>,
 }
 
 /// The recorded id of a role, from when its access entry was last observed.

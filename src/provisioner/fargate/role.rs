@@ -143,7 +143,11 @@ fn reason_to_keep(previous: &PreviousRole, ours: &[String]) -> Option<String> {
         (!foreign.is_empty())
             .then(|| format!("it has policies that the controller did not attach: {}", foreign.join(", ")))
     };
-    previous.other_region.as_ref().map(ToString::to_string).or_else(foreign)
+    let held = || {
+        let profile = previous.instance_profile.as_ref()?;
+        Some(format!("the instance profile {profile}, which the controller did not create, holds it"))
+    };
+    previous.other_region.as_ref().map(ToString::to_string).or_else(held).or_else(foreign)
 }
 
 fn foreign_policies(previous: &PreviousRole, ours: &[String]) -> Vec<String> {

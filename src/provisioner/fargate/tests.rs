@@ -14,7 +14,7 @@ use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::samples::cluster;
-use crate::aws::{Role, Tag};
+use crate::aws::{InstanceProfile, Role, Tag};
 use crate::ownership::ownership_tags;
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::fake::FakeCluster;
@@ -145,8 +145,8 @@ async fn deletion_waits_until_the_entry_of_its_role_can_be_looked_for() {
     );
 }
 
-/// A person gave the controller's role to a Fargate profile of their own, for example with eksctl. Its pods would lose their
-/// credentials and their access with the role and its entry.
+/// A person gave the controller's role to a Fargate profile of their own, for example with eksctl, or to an instance profile.
+/// Its pods or instances would lose their credentials and their access with the role, its policies and its entry.
 #[tokio::test]
 async fn role_that_a_profile_of_others_uses_stays() {
     let stub = Arc::new(FakeAws::default());
@@ -177,7 +177,22 @@ async fn role_that_a_profile_of_others_uses_stays() {
     let kept = deleted().await;
     assert_eq!(kept.role_in_use, Some((name.clone(), "the Fargate profile of-a-person".to_owned())));
     assert!(kept.previous_role.is_none() && kept.aws_auth_entries.is_empty());
-    stub.update(|d| d.fargate.clear());
+    stub.update(|d| {
+        d.fargate.clear();
+        let held = InstanceProfile {
+            id: "AIPA-1".into(),
+            name: "of-a-person".into(),
+            arn: "arn".into(),
+            created: None,
+            role: d.roles.values().next().cloned(),
+            tags: vec![],
+        };
+        d.profiles.insert(held.name.clone(), held);
+    });
+    let kept = deleted().await;
+    assert_eq!(kept.role_in_use, Some((name.clone(), "the instance profile of-a-person".to_owned())));
+    assert!(kept.previous_role.is_none(), "IAM deletes no role that an instance profile holds");
+    stub.update(|d| d.profiles.clear());
     let gone = deleted().await;
     assert_eq!(gone.role_in_use, None);
     assert!(gone.previous_role.is_some() && gone.aws_auth_entries.len() == 1);

@@ -658,6 +658,7 @@ fn existing_role_replaces_own_role() {
         attached_policies: vec![r.managed_policy],
         inline_policies: vec![],
         other_region: None,
+        instance_profile: None,
     });
     scenario.observed.unused_auth_entries = vec![r.aws_auth_entry];
     assert_eq!(scenario.step_names(), ["RemoveAwsAuthEntry", "DetachPolicy", "DeleteRole"]);
@@ -678,6 +679,7 @@ fn own_role(attached_policies: &[&str]) -> PreviousRole {
         attached_policies: attached_policies.iter().map(|policy| (*policy).to_owned()).collect(),
         inline_policies: vec![],
         other_region: None,
+        instance_profile: None,
     }
 }
 
@@ -731,18 +733,23 @@ fn own_role_survives_changes_between_roles() {
     }
 }
 
-/// The pods run with another role, so a foreign policy on the unused one blocks nothing.
+/// The pods run with another role, so what others did with the unused one blocks nothing. IAM deletes no role that an instance
+/// profile holds: without its policies, the instances would lose their permissions.
 #[test]
-fn unused_role_with_other_policies_is_kept() {
+fn unused_role_that_others_use_is_kept() {
     let policy = resolved("{}").managed_policy;
-    let mut kept = settle(converged().with_spec(GIVEN))
-        .with(|s| s.observed.previous_role = Some(own_role(&[&policy, "arn:aws:iam::1:policy/audit"])));
-    let plan = kept.plan();
-    assert_eq!((step_names(&plan), plan.outcome.clone()), (vec![], Outcome::Converged));
-    assert_eq!(plan.events.iter().map(|e| e.reason.as_str()).collect::<Vec<_>>(), ["RoleRetained"]);
-    kept.apply(&plan);
-    kept.observed.previous_role = None;
-    assert_eq!(kept.plan().events, vec![], "the event is sent once");
+    let with_policy = own_role(&[&policy, "arn:aws:iam::1:policy/audit"]);
+    let held = PreviousRole { instance_profile: Some("of-a-person".into()), ..own_role(&[&policy]) };
+    for (role, word) in [(with_policy, "policy/audit"), (held, "of-a-person")] {
+        let mut kept = settle(converged().with_spec(GIVEN)).with(|s| s.observed.previous_role = Some(role));
+        let plan = kept.plan();
+        assert_eq!((step_names(&plan), plan.outcome.clone()), (vec![], Outcome::Converged));
+        let [event] = &plan.events[..] else { panic!("{:?}", plan.events) };
+        assert!(event.reason == "RoleRetained" && event.message.contains(word), "{event:?}");
+        kept.apply(&plan);
+        kept.observed.previous_role = None;
+        assert_eq!(kept.plan().events, vec![], "the event is sent once");
+    }
 }
 
 /// Another tool's profile runs pods with the role, so the entry stays and is no longer this group's.
@@ -810,6 +817,7 @@ fn shared_role_is_kept() {
                 attached_policies: vec![r.managed_policy],
                 inline_policies: vec![],
                 other_region: None,
+                instance_profile: None,
             });
         })
     };
@@ -1027,6 +1035,7 @@ fn deletion_removes_profiles_then_the_rest() {
         attached_policies: vec![scenario.resolved.managed_policy.clone()],
         inline_policies: vec![],
         other_region: None,
+        instance_profile: None,
     };
     assert_golden("fargate/delete-supporting-resources", &deletion_plan(&scenario, &[], Some(&role)));
     let kept = deletion_plan_with_role(&scenario, &[], None, Some("fargate-role"));
@@ -1293,6 +1302,7 @@ fn deletion_keeps_the_role_of_another_region() {
         attached_policies: vec![scenario.resolved.managed_policy.clone()],
         inline_policies: vec![],
         other_region: Some(OtherRegion::Trusted("eu-west-1".into())),
+        instance_profile: None,
     };
     let plan = deletion_plan(&scenario, &[], Some(&kept));
     assert_eq!(step_names(&plan), ["RemoveAwsAuthEntry"]);
