@@ -56,6 +56,8 @@ pub enum EventReason {
     OsFamilyOutOfSupport,
     /// AWS accepts no new launch configurations (Warning).
     LaunchConfigurationUnsupported,
+    /// An unused launch template was not deleted, because others launch from it (Warning).
+    TemplateRetained,
     /// The group moved to a launch template.
     LaunchConfigurationReplaced,
     /// The launch configuration was deleted after the move to a launch template.

@@ -49,6 +49,7 @@ use crate::rotation::rolling_update::RollingUpdateDecision;
 use launch_template::default_volume;
 use names::GroupNames;
 use observe::remaining_resources;
+use observe::template_users::TemplateUsers;
 use rotation::outdated;
 use scaling_group::spot::apply_spot_recommendation;
 use user_data::OsFamily;
@@ -135,15 +136,17 @@ impl Provisioner for Eks {
         }
         unchanged_parts::keep(&mut resolved, &observed, status);
         let mut snapshot = input::Snapshot { resolved, observed };
-        let mut verified = VerifiedNodes::default();
+        let (mut verified, mut users) = (VerifiedNodes::default(), TemplateUsers::default());
         let plan = loop {
             let plan = plan::plan(&snapshot.plan_input(&request.plan_context(o.now)));
             let input::Snapshot { resolved, observed } = &mut snapshot;
             let members = outdated::members(resolved, observed, status);
             let fresh = verified.read(o, &plan.steps, &members, &id.uid, &mut observed.drains).await?;
-            if fresh.is_empty() {
+            let template_users = users.read(o, &plan.steps, &resolved.names.scaling_group).await;
+            if fresh.is_empty() && template_users.is_empty() {
                 break plan;
             }
+            observed.template_users.extend(template_users);
             for (instance, node) in fresh {
                 match node {
                     Some(node) => observed.nodes.insert(instance, node),

@@ -90,6 +90,15 @@ pub struct FailedLaunch {
     pub retry_at: Timestamp,
 }
 
+/// Who launches from a launch template besides the group.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TemplateUser {
+    /// The scaling group of this name, which is not the group's.
+    ScalingGroup(String),
+    /// AWS did not say who does.
+    Unknown,
+}
+
 /// Observed state of one group.
 #[derive(Clone, Debug)]
 pub struct ObservedState {
@@ -101,6 +110,9 @@ pub struct ObservedState {
     pub rejected_pin: Option<TemplatePin>,
     /// An unused template from an attempt with names that belong to another group.
     pub orphaned_template: Option<LaunchTemplate>,
+    /// Who else launches from templates, by template ID, so that nothing of these is deleted. It is read once a plan deletes
+    /// something of a template.
+    pub template_users: BTreeMap<String, TemplateUser>,
     /// The content of the launch configuration of the group or of its last instances; `None` when it was not read.
     pub launch_configuration: Option<TemplateData>,
     /// Versions by number: those in use, or all when the desired content changed.

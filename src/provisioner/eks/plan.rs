@@ -8,7 +8,7 @@ use super::input::PlanInput;
 use super::join::{authorize, role_join};
 use super::launch_template::create::{TemplateContribution, ensure_version, launch_configuration_unsupported};
 use super::launch_template::{tags, versions};
-use super::observed;
+use super::observed::{self, TemplateUser};
 use super::record::record;
 use super::role::create::{ProfileWait, ensure_role};
 use super::role::{previous_roles, region, unused};
@@ -24,7 +24,7 @@ use crate::auth::access_entries::JoinPlan;
 use crate::aws::{InstanceState, ScalingGroup, ScalingGroupChange};
 use crate::ownership::ownership_conflict;
 use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
-use crate::plan::{EksStep, Pin, TEMPLATE_VERSION};
+use crate::plan::{EksStep, Event, EventReason, Pin, TEMPLATE_VERSION};
 use crate::provisioner::rejected_fields::Part;
 use crate::provisioner::{join_times, recreated};
 
@@ -84,7 +84,10 @@ fn plan_new(input: &PlanInput, builder: &mut PlanBuilder) {
     let r = input.resolved;
     // The record replaces the name of this template in the status.
     if let Some(orphan) = &input.observed.orphaned_template {
-        builder.first_steps.push(EksStep::DeleteTemplate { template: orphan.id.clone() }.into());
+        match input.observed.template_users.get(&orphan.id) {
+            None => builder.first_steps.push(EksStep::DeleteTemplate { template: orphan.id.clone() }.into()),
+            Some(user) => builder.events.push(template_retained(&orphan.name, user)),
+        }
     }
     let joined = role_join(input).plan();
     record(input, &joined, builder);
@@ -117,6 +120,20 @@ fn plan_new(input: &PlanInput, builder: &mut PlanBuilder) {
         return builder.set_outcome_once(Outcome::Progressing { phase: Phase::Creating, message, recheck });
     }
     create_scaling_group(input, version.pin, builder);
+}
+
+/// Says that an unused launch template stays, and why.
+fn template_retained(template: &str, user: &TemplateUser) -> Event {
+    let why = match user {
+        TemplateUser::ScalingGroup(name) => {
+            format!("the scaling group {name}, which is not this group's, launches from it")
+        }
+        TemplateUser::Unknown => "AWS did not say whether others launch from it".to_owned(),
+    };
+    let message = format!(
+        "keeping the launch template {template}, which the group does not use: {why}; delete it manually once nothing launches from it"
+    );
+    Event::warning(EventReason::TemplateRetained, message)
 }
 
 fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {

@@ -18,7 +18,7 @@ use crate::aws::{
 };
 use crate::boundaries::{Boundaries, MergedSpec, merge};
 use crate::index::spot::Recommendations;
-use crate::plan::PersistentFailure;
+use crate::plan::{EventReason, PersistentFailure, Plan};
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::fake::FakeCluster;
 use crate::provisioner::rejected_fields::ValueSources;
@@ -113,6 +113,13 @@ impl GpuGroup {
 
     /// The steps of the plan.
     async fn plan(&self, fake: &Arc<FakeAws>, status: &InstanceGroupStatus) -> String {
+        match self.result(fake, status).await {
+            PlanResult::Planned(plan, _) => format!("{:?} {:?}", plan.steps, plan.outcome),
+            PlanResult::Rejected(errors) => format!("rejected: {errors:?}"),
+        }
+    }
+
+    async fn result(&self, fake: &Arc<FakeAws>, status: &InstanceGroupStatus) -> PlanResult {
         let cluster = FakeCluster::new(fake);
         let observer = cluster.observer();
         let settings = Settings::default();
@@ -136,10 +143,7 @@ impl GpuGroup {
             persistent_failure: &PersistentFailure::default(),
             is_requested: false,
         };
-        match Eks.plan(&observer, request).await.expect("a plan") {
-            PlanResult::Planned(plan, _) => format!("{:?} {:?}", plan.steps, plan.outcome),
-            PlanResult::Rejected(errors) => format!("rejected: {errors:?}"),
-        }
+        Eks.plan(&observer, request).await.expect("a result")
     }
 }
 
@@ -240,4 +244,70 @@ async fn missing_image_with_drivers_is_an_error_and_keeps_what_runs() {
     fake.update(|d| d.groups.clear());
     let steps = group.plan(&fake, &status).await;
     assert!(steps.starts_with("rejected") && steps.contains("amazon-linux-2023/x86_64/nvidia/recommended"), "{steps}");
+}
+
+/// The read that tells who launches from a template.
+const TEMPLATE_USERS: &str = "scaling groups of a template";
+
+/// EC2 deletes a version that a scaling group refers to, and a person's scaling group would launch nothing any more.
+#[tokio::test]
+async fn versions_stay_while_others_launch_from_the_template() {
+    let (group, status) = (GpuGroup::new("bottlerocket"), InstanceGroupStatus::default());
+    let other = ResolvedGroup {
+        fingerprint: GpuGroup::new("amazonlinux2023").resolved(STANDARD, None).fingerprint,
+        ..group.resolved(STANDARD, None)
+    };
+    let aws = |latest: i64, users: &[&str]| {
+        let fake = group.aws(&other);
+        fake.update(|d| {
+            let first = d.versions[0].clone();
+            d.versions.extend((2..=latest).map(|number| TemplateVersion { number, ..first.clone() }));
+            d.templates.values_mut().for_each(|template| template.latest_version = latest);
+            d.template_users = users.iter().map(|user| ("lt-1".into(), (*user).to_owned())).collect();
+        });
+        fake
+    };
+    let denied = aws(6, &[]);
+    denied.update(|d| d.denied = Some(TEMPLATE_USERS));
+    for (fake, deletes, asked, case) in [
+        (aws(6, &[&other.names.scaling_group]), true, 1, "its own instances are no use by others"),
+        (aws(6, &[&other.names.scaling_group, "of-a-person"]), false, 1, "a person's scaling group may pin one"),
+        (denied, false, 1, "no answer is not that there is none, and the image changes all the same"),
+        (aws(4, &["of-a-person"]), false, 0, "nothing is asked while nothing would be deleted"),
+    ] {
+        let steps = group.plan(&fake, &status).await;
+        assert!(steps.contains("PutTemplateVersion"), "{case}: {steps}");
+        assert_eq!(steps.contains("DeleteTemplateVersions"), deletes, "{case}: {steps}");
+        assert_eq!(fake.calls(TEMPLATE_USERS), asked, "{case}");
+    }
+    let settled = group.aws(&group.resolved(STANDARD, None));
+    group.plan(&settled, &status).await;
+    assert_eq!(settled.calls(TEMPLATE_USERS), 0, "a settled group costs no call");
+}
+
+/// A template of names that belong to another group is deleted, but a person may have made a scaling group from it.
+#[tokio::test]
+async fn orphaned_template_stays_while_others_launch_from_it() {
+    let group = GpuGroup::new("bottlerocket");
+    let status = serde_json::from_value(json!({"activeLaunchTemplateName": "taken"})).expect("a status");
+    let plan = async |users: &[&str]| {
+        let fake = group.aws(&group.resolved(STANDARD, None));
+        fake.update(|d| {
+            d.groups.clear();
+            d.versions.clear();
+            let (_, template) = d.templates.pop_first().expect("a template");
+            d.templates.insert("taken".into(), LaunchTemplate { name: "taken".into(), ..template });
+            d.template_users = users.iter().map(|user| ("lt-1".into(), (*user).to_owned())).collect();
+        });
+        match group.result(&fake, &status).await {
+            PlanResult::Planned(plan, _) => *plan,
+            PlanResult::Rejected(errors) => panic!("{errors:?}"),
+        }
+    };
+    let deletes = |plan: &Plan| plan.steps.iter().any(|planned| planned.step.name() == "DeleteTemplate");
+    assert!(deletes(&plan(&[]).await));
+    let kept = plan(&["of-a-person"]).await;
+    assert!(!deletes(&kept), "{:?}", kept.steps);
+    let retained = kept.events.iter().find(|event| event.has_reason(EventReason::TemplateRetained)).expect("an event");
+    assert!(["taken", "of-a-person"].iter().all(|word| retained.message.contains(word)), "{}", retained.message);
 }

@@ -170,6 +170,7 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
         template: None,
         rejected_pin: None,
         orphaned_template: None,
+        template_users: BTreeMap::new(),
         versions: BTreeMap::new(),
         launch_configuration: None,
         warm_instances: None,

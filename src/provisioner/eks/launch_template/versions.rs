@@ -72,8 +72,9 @@ fn new_version(input: &PlanInput, id: &str, pin: &TemplatePin, reasons: Vec<Drif
 /// Versions that no instance, pin or record uses, beyond those to retain.
 fn unused_versions(input: &PlanInput, pin: &TemplatePin) -> Vec<i64> {
     let Some(template) = &input.observed.template else { return Vec::new() };
-    // The instances of a foreign warm pool are not read, so their versions are unknown.
-    if warm_pool::is_foreign(input) {
+    // The instances of a foreign warm pool are not read, so their versions are unknown. A scaling group of others may refer to
+    // any version, and launches nothing without it.
+    if warm_pool::is_foreign(input) || input.observed.template_users.contains_key(&template.id) {
         return Vec::new();
     }
     let mut used: BTreeSet<i64> = [template.default_version, template.latest_version].into();

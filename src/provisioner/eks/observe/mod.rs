@@ -5,6 +5,7 @@ mod previous_roles;
 pub(crate) mod references;
 pub mod remaining_resources;
 mod replacements;
+pub(crate) mod template_users;
 #[cfg(test)]
 mod tests;
 pub(crate) mod unrecorded;
@@ -90,6 +91,7 @@ pub(crate) async fn observe(
         launch_configuration: configuration,
         template,
         orphaned_template,
+        template_users: BTreeMap::new(),
         instance_profile,
         role: None,
         attached_policies,

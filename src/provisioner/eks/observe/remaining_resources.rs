@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::previous_roles;
+use super::template_users::template_user;
 use crate::api::{AdoptedResources, InstanceGroupStatus};
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{AccessEntry, Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag};
@@ -146,7 +147,7 @@ pub async fn remaining_resources(
     }
     remaining.template = o.inventory.template(&names.template, Duration::ZERO).await.map_err(aws)?;
     remaining.template_in_use = match &remaining.template {
-        Some(template) => template_user(o, &template.id, &names.scaling_group).await?,
+        Some(template) => template_user(o, &template.id, &names.scaling_group).await.map_err(aws)?,
         None => None,
     };
     let iam = &o.inventory.aws().iam;
@@ -234,13 +235,6 @@ async fn role_use(
         // IAM deletes no role that an instance profile holds, and what launches with it needs the role's policies.
         (None, _) => (others.first().map(|other| format!("the instance profile {}", other.name)), None),
     })
-}
-
-/// A scaling group other than `own` that has instances from a launch template. Auto Scaling does not tell which scaling groups
-/// refer to a template without a list of all in the region, so that one without instances is not found.
-async fn template_user(o: &Observer<'_>, template_id: &str, own: &str) -> ObserveResult<Option<String>> {
-    let found = o.inventory.aws().ec2.scaling_groups_of_template(template_id).await.map_err(ObserveError::Aws)?;
-    Ok(found.into_iter().find(|name| name != own))
 }
 
 /// Adds to the adopted resources those whose tags were removed. The scaling group launches from them, and nothing else
