@@ -6,6 +6,7 @@ use k8s_openapi::api::core::v1::{Pod, Toleration};
 use k8s_openapi::api::policy::v1::Eviction;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::{DeleteOptions, Preconditions};
 use kube::api::{Api, DeleteParams, ListParams};
+use kube::core::response::StatusDetails;
 use kube::core::{ObjectMeta, Status};
 use kube::{Client, ResourceExt};
 
@@ -127,8 +128,13 @@ pub(super) async fn evict(client: &Client, namespace: &str, name: &str, uid: &st
     if broken_budget.is_none() && error.is_not_found() {
         return Ok(EvictOutcome::Gone);
     }
-    if broken_budget.is_some() || is_blocked_by_budget(&error) {
+    if broken_budget.is_some() || error.has_cause("DisruptionBudget") {
         return Ok(explain_blocked_eviction(client, &pods, (namespace, name, uid), broken_budget).await);
+    }
+    if is_unexplained(&error)
+        && let Some(outcome) = blocked_by_several_budgets(client, &pods, (namespace, name, uid)).await
+    {
+        return Ok(outcome);
     }
     if let Some(blocker) = admission_blocker(&error) {
         return Ok(EvictOutcome::Blocked(blocker));
@@ -139,25 +145,43 @@ pub(super) async fn evict(client: &Client, namespace: &str, name: &str, uid: &st
     Err(error)
 }
 
-/// Whether a budget blocks an eviction. For a pod under two budgets, the API server always responds with an internal error.
-fn is_blocked_by_budget(error: &KubeError) -> bool {
-    error.api_status().is_some_and(|status| {
-        let mut causes = status.details.iter().flat_map(|details| &details.causes);
-        status.message.contains("more than one PodDisruptionBudget")
-            || causes.any(|cause| cause.reason == "DisruptionBudget")
-    })
+/// Whether an error tells nothing but a message. So the API server answers for a pod under several budgets, always, and for
+/// some failures of its own (`pkg/registry/core/pod/storage/eviction.go` of Kubernetes).
+fn is_unexplained(error: &KubeError) -> bool {
+    error.api_status().is_some_and(|status| status.code == 500 && status.reason.is_empty() && status.details.is_none())
+}
+
+/// The blocked eviction of a pod that several budgets select, or `Gone`; `None` while at most one is known to.
+async fn blocked_by_several_budgets(
+    client: &Client,
+    pods: &Api<Pod>,
+    (namespace, name, uid): (&str, &str, &str),
+) -> Option<EvictOutcome> {
+    let (pod, budgets) =
+        futures::join!(call("get", "pods", pods.get_metadata_opt(name)), budgets::list(client, Some(namespace)));
+    let Some(pod) = pod.ok()?.filter(|pod| pod.uid().as_deref() == Some(uid)) else { return Some(EvictOutcome::Gone) };
+    let all = budgets.ok()?;
+    let selecting = budgets::selecting(&all, pod.labels());
+    (selecting.len() > 1).then(|| EvictOutcome::Blocked(EvictionBlocker::from_budgets(&selecting)))
+}
+
+/// Whether the API server gave up counting the eviction in a budget, because others change the budget's status. Of its timeouts,
+/// only this one says when to try again and has no cause (`pkg/registry/core/pod/storage/eviction.go` of Kubernetes).
+fn is_budget_timeout(status: &Status) -> bool {
+    let is_retried = |details: &StatusDetails| details.retry_after_seconds > 0 && details.causes.is_empty();
+    status.reason == "Timeout" && status.details.as_ref().is_some_and(is_retried)
 }
 
 /// The budget that the API server could not count the eviction in. Its answer is about the budget, and not about the pod:
 /// `Forbidden` for a negative number of evictions, or too many that the disruption controller has not confirmed; `Conflict`,
-/// or `Timeout` without details, while others change the status; `NotFound` for a budget that was deleted meanwhile
+/// or `Timeout` without a name, while others change the status; `NotFound` for a budget that was deleted meanwhile
 /// (`pkg/registry/core/pod/storage/eviction.go` of Kubernetes).
 fn broken_budget(error: &KubeError) -> Option<EvictionBlocker> {
     let status = error.api_status()?;
     let details = status.details.as_ref();
     let of_budget = |kind: &str| kind.to_ascii_lowercase().starts_with("poddisruptionbudget");
     let named = details.filter(|details| details.group == "policy" && of_budget(&details.kind));
-    let is_timeout = status.reason == "Timeout" && status.message.contains("PodDisruptionBudget");
+    let is_timeout = is_budget_timeout(status);
     let budget = match named {
         Some(details) => format!("PodDisruptionBudget {}", details.name),
         None if is_timeout => "a PodDisruptionBudget".to_owned(),

@@ -123,7 +123,7 @@ async fn blocked_eviction_names_selecting_budgets() {
     let cause = "DisruptionBudget";
     for response in [
         fake::failure_with_cause(429, "TooManyRequests", cause, "needs 3 healthy pods"),
-        fake::failure(500, "InternalError", "This pod has more than one PodDisruptionBudget"),
+        fake::failure(500, "", "whatever the API server says of two budgets"),
     ] {
         let client = client_blocking_evictions(response, "u1");
         let outcome = evict(&client, "team", "web-1", "u1").await.unwrap();
@@ -132,6 +132,24 @@ async fn blocked_eviction_names_selecting_budgets() {
         };
         assert!(blocker.cause.contains("web, everything") && blocker.remedy.contains("keep one"), "{blocker:?}");
     }
+}
+
+/// A failure of the API server must not read as a budget that the owner of the pod is asked to relax.
+#[tokio::test]
+async fn unexplained_failure_is_no_budget_without_two_of_them() {
+    let answer = |budgets: (u16, Value), uid: &'static str| {
+        fake::client(move |call| match call.route() {
+            ("POST", EVICTION) => fake::failure(500, "", "etcdserver: This pod has more than one PodDisruptionBudget"),
+            ("GET", POD) => (200, pod(uid)),
+            ("GET", BUDGETS) => budgets.clone(),
+            route => panic!("unexpected call {route:?}"),
+        })
+    };
+    let one = || list_of(vec![budget("web", json!({"matchLabels": {"app": "web"}}))]);
+    for budgets in [one(), fake::failure(403, "Forbidden", "no")] {
+        evict(&answer(budgets, "u1"), "team", "web-1", "u1").await.expect_err("nothing tells of two budgets");
+    }
+    assert_eq!(evict(&answer(one(), "u2"), "team", "web-1", "u1").await.unwrap(), EvictOutcome::Gone);
 }
 
 /// A budget that needs every replica blocks each drain forever, and its owner learns it from the numbers.
@@ -200,13 +218,14 @@ async fn budget_that_changes_during_the_eviction_blocks_only_its_pods() {
         response.1["details"] = json!({"group": "policy", "kind": "poddisruptionbudgets", "name": "web"});
         response
     };
-    let timeout = "Timeout: couldn't update PodDisruptionBudget \"web\" due to conflicts";
+    let mut timeout = fake::failure(504, "Timeout", "whatever the API server says of conflicts");
+    timeout.1["details"] = json!({"retryAfterSeconds": 10});
     for (response, words) in [
         (
             about_budget(409, "Conflict", "the object has been modified"),
             ["PodDisruptionBudget web, ", "changes too often"],
         ),
-        (fake::failure(504, "Timeout", timeout), ["due to conflicts", "changes too often"]),
+        (timeout, ["says of conflicts", "changes too often"]),
         (about_budget(404, "NotFound", "not found"), ["PodDisruptionBudget web, ", "was deleted"]),
         (about_budget(422, "Invalid", "spec.selector: Invalid value"), ["PodDisruptionBudget web, ", "cannot be used"]),
     ] {
@@ -214,7 +233,7 @@ async fn budget_that_changes_during_the_eviction_blocks_only_its_pods() {
         let EvictOutcome::Blocked(blocker) = outcome else { panic!("{outcome:?}") };
         assert!(words.iter().all(|word| blocker.cause.contains(word)) && !blocker.remedy.is_empty(), "{blocker:?}");
     }
-    let overloaded = fake::failure(504, "Timeout", "Timeout: request did not complete within the allotted timeout");
+    let overloaded = fake::failure(504, "Timeout", "no answer to PodDisruptionBudget's webhook in time");
     evict(&client_blocking_evictions(overloaded, "u1"), "team", "web-1", "u1")
         .await
         .expect_err("it says nothing of a budget");
