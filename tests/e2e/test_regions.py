@@ -104,3 +104,38 @@ def test_a_role_that_two_regions_share_since_an_earlier_release_outlasts_either_
     first.delete()
     first.wait_gone()
     assert shared not in {role["RoleName"] for role in iam.list_roles(MaxItems=1000)["Roles"]}
+
+
+def test_a_controller_of_a_wrong_region_keeps_finalizers_and_creates_nothing(regions, make_tenant, start_controller):
+    """AWS shows nothing of the groups there: their finalizers would go and their nodes stay, or they would get second ones in that region."""
+    (home, right), (other, _) = regions
+    tenant = make_tenant(namespace="team-wrong-region", cloud=home, controller=right)
+
+    def start_wrong(cloud, region):
+        right.kill()
+        address = {"AWS_ENDPOINT_URL": cloud["aws_endpoint"], "AWS_REGION": region, "AWS_DEFAULT_REGION": region}
+        return start_controller(home, *NO_ELECTION, "--resync-period", "6s", env=address)
+
+    # The cluster has no nodes yet, which says nothing of its region. The other region has no cluster of its name.
+    tenant.set_defaults(eks={"minSize": 0, "maxSize": 1})
+    empty = tenant.group(name="empty").wait_ready(nodes=0)
+    wrong = start_wrong(home, "ap-south-1")
+    empty.delete()
+    assert "AWS_REGION" in empty.wait_condition("Stalled", reason="NotFound")["message"]
+    assert harness.FINALIZER in empty.get()["metadata"]["finalizers"] and empty.asg()
+    wrong.kill()
+    right.start()
+    empty.wait_gone()
+    # There is a cluster of the same name in the other region.
+    running = tenant.group(name="running", size=(1, 1)).wait_ready(nodes=1)
+    wrong, before = start_wrong(other, "eu-west-1"), other.log_position()
+    late = tenant.group(name="late", size=(1, 1))
+    running.delete()
+    for group in (running, late):
+        assert "AWS_REGION" in group.wait_condition("Stalled", reason="PolicyViolation")["message"]
+    assert harness.FINALIZER in running.get()["metadata"]["finalizers"] and running.instances()
+    assert tenant.namespace not in json.dumps(other.aws_events(before)), "nothing of these groups is asked for or created there"
+    wrong.kill()
+    right.start()
+    late.wait_ready(nodes=1)
+    running.wait_gone()
