@@ -33,6 +33,22 @@ def test_a_blocking_budget_is_reported_and_blocks_no_other_group(tenant):
     assert not other.has_condition("DrainBlocked")
 
 
+def test_a_pod_of_two_budgets_is_reported_with_both(tenant):
+    """The API server evicts no such pod and gives no reason. Without this, the drain would fail forever as an error of the API server."""
+    new_image = rotation.images(tenant.cloud)[1]
+    group = rotation.start_group(tenant, 1)
+    tenant.deployment("app", 1, rotation.pool(tenant), {"maxUnavailable": 1})
+    tenant.apply({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "second"}, "spec": {"maxUnavailable": 1, "selector": {}}})
+    tenant.wait_pods_running(1)
+    old = group.instances()
+    tenant.set_defaults(image=new_image)
+    found = group.wait_condition("DrainBlocked", reason="EvictionBlocked")
+    assert "PodDisruptionBudgets app, second" in found["message"]
+    tenant.cloud.api("DELETE", f"/apis/policy/v1/namespaces/{tenant.namespace}/poddisruptionbudgets/second")
+    rotation.wait_rotated(group, old, 1, new_image)
+    assert not group.has_condition("DrainBlocked") and rotation.deleted_pods(tenant) == []
+
+
 def test_a_drain_past_its_timeout_deletes_pods_when_drain_force_is_set(tenant):
     """Without this, a budget that never allows anything would keep an old node although the tenant agreed to force."""
     new_image = rotation.images(tenant.cloud)[1]
