@@ -18,17 +18,10 @@ pub(super) fn plan_nothing_to_delete(id: &GroupId) -> Plan {
 /// The deletion of a group whose status records no resources and whose spec is rejected. Resources with the names and
 /// tags of such a group were not created for it, so nothing is deleted in AWS.
 pub(super) fn plan_rejected_spec(id: &GroupId, errors: &[SpecError]) -> Plan {
-    let mut builder = PlanBuilder::default();
-    if id.has_finalizer {
-        builder.push(ObjectStep::RemoveFinalizer);
-    }
     let message =
         format!("nothing is deleted in AWS, because nothing was created for this group: {}", join_messages(errors));
-    builder.events.push(Event::for_condition(
-        EventKind::Warning,
-        spec_error::first_reason(errors).to_string(),
-        message,
-    ));
-    builder.set_outcome_once(Outcome::Deleted);
-    builder.build(id, None)
+    let reason = spec_error::first_reason(errors).to_string();
+    let mut plan = plan_nothing_to_delete(id);
+    plan.events.push(Event::for_condition(EventKind::Warning, reason, message));
+    plan
 }

@@ -76,9 +76,10 @@ fn part(value: Option<&Value>) -> &Value {
     value.unwrap_or(&Value::Null)
 }
 
-/// Objects by their name; `None` if one has none.
+/// Objects by their name; `None` if one has none, or two have the same.
 fn by_name(items: &[Value]) -> Option<BTreeMap<&str, &Value>> {
-    items.iter().map(|item| Some((item.get("name")?.as_str()?, item))).collect()
+    let named: Option<BTreeMap<_, _>> = items.iter().map(|item| Some((item.get("name")?.as_str()?, item))).collect();
+    named.filter(|named| named.len() == items.len())
 }
 
 /// A field of the template by the spec's name: `httpTokens` for `http_tokens`.
@@ -189,5 +190,8 @@ mod tests {
             reasons,
             ["metadataOptions: httpPutHopLimit 2, httpEndpoint enabled, httpTokens required -> (none)"]
         );
+        // AWS may show what a person wrote. A difference without a reason would be no difference.
+        let twice = data(2, vec![volume("/dev/xvda", 40), volume("/dev/xvda", 50), volume("/dev/xvdb", 10)]);
+        assert!(!template_data_drift(&twice, &to).is_empty());
     }
 }
