@@ -567,9 +567,14 @@ class Group:
         self.wait(lambda g: g.state() == state, timeout, f"state {state}")
         return self
 
-    def wait_condition(self, kind, status="True", reason=None, timeout=WAIT):
-        """Waits for a condition and returns it."""
-        return self.wait(lambda g: g.has_condition(kind, status, reason), timeout, f"{kind}={status} {reason or ''}")
+    def wait_condition(self, kind, status="True", reason=None, timeout=WAIT, text=""):
+        """Waits for a condition whose message holds `text` and returns it. One reason may stand for two causes, one after the other."""
+
+        def find(group):
+            found = group.has_condition(kind, status, reason)
+            return found if found and text in found["message"] else None
+
+        return self.wait(find, timeout, f"{kind}={status} {reason or ''} {text!r}")
 
     def wait_event(self, reason, text="", timeout=WAIT):
         """Waits for an event and returns it."""

@@ -324,7 +324,7 @@ def test_auto_keeps_existing_aws_auth_entries_and_creates_access_entries_for_new
         before.set_defaults(roleName=f"{unique}-given", instanceProfileName=f"{unique}-given")
         old = before.group(size=(1, 1)).wait_ready(nodes=1)
         new = after.group(size=(1, 1))
-        assert "eks:ListAccessEntries" in new.wait_condition("Stalled", reason="MissingPermission")["message"]
+        new.wait_condition("Stalled", reason="MissingPermission", text="eks:ListAccessEntries")
         assert new.asg() is None and old.has_condition("Ready")
     new.wait_ready(nodes=1)
     there = entries(cloud)

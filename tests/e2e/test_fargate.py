@@ -237,7 +237,7 @@ def test_a_profile_of_the_keiko_controller_is_adopted_unchanged(fargate):
     mark = cloud.log_position()
     group = fargate.apply(manifest(fargate, tags=[{"owner": "web"}])).wait_ready()
     assert list(profiles(group)) == [name]
-    assert "adopted" in group.wait_condition("Adopted")["message"]
+    group.wait_condition("Adopted", text="adopted")
     assert calls(cloud, "CreateFargateProfile", name, mark) == calls(cloud, "DeleteFargateProfile", name, mark) == []
     group.delete()
     group.wait_gone()

@@ -205,7 +205,7 @@ def test_a_node_group_of_the_keiko_controller_is_adopted(tenant):
     group.wait_ready()
     found = group.nodegroup()
     assert group.names == [name] and found["tags"][OWNERSHIP + "Namespace"] == tenant.namespace
-    assert "m5.large -> c5.large" in group.wait_condition("Adopted")["message"]
+    group.wait_condition("Adopted", text="m5.large -> c5.large")
     time.sleep(3)
     assert group.calls("CreateNodegroup", *UPDATES, after=mark) == []
     group.delete()

@@ -37,7 +37,7 @@ def test_groups_that_lack_a_permission_retry_once_a_period_and_recover_together(
         for group in groups:
             group.patch_spec(eks={"maxSize": 2})
         for group in groups:
-            assert f"autoscaling:{OPERATION}" in group.wait_condition("Stalled", reason="MissingPermission")["message"]
+            group.wait_condition("Stalled", reason="MissingPermission", text=f"autoscaling:{OPERATION}")
         # The first group tries five times, at growing intervals, before it waits for its turn.
         groups[0].wait(lambda _: len(made(cloud, begin, False)) >= GROUPS + TRIES, what="the first tries")
         time.sleep(2 * PERIOD)
@@ -62,7 +62,7 @@ def test_a_missing_permission_for_tags_does_not_stop_a_rotation(own_cloud, start
     old, new = group.instances(), rotation.images(cloud)[1]
     with cloud.fault(action="deny", service="autoscaling", operation="DeleteTags", count=-1):
         group.patch_spec(eks={"configuration": {"tags": [{"key": "tier", "value": "gold"}]}})
-        assert "autoscaling:DeleteTags" in group.wait_condition("Stalled", reason="MissingPermission")["message"]
+        group.wait_condition("Stalled", reason="MissingPermission", text="autoscaling:DeleteTags")
         group.wait(lambda g: harness.tags_of(g.asg()).get("tier") == "gold", what="the tag that may be set")
         tenant.set_defaults(image=new)
         group.wait(lambda g: "the rotation continues" in g.condition("Stalled")["message"], what="the rotation in the message")

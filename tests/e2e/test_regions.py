@@ -119,9 +119,11 @@ def test_a_controller_of_a_wrong_region_keeps_finalizers_and_creates_nothing(reg
     # The cluster has no nodes yet, which says nothing of its region. The other region has no cluster of its name.
     tenant.set_defaults(eks={"minSize": 0, "maxSize": 1})
     empty = tenant.group(name="empty").wait_ready(nodes=0)
-    wrong = start_wrong(home, "ap-south-1")
+    # Deleted first: the same reason with another text would tell that the active group finds no cluster.
+    right.kill()
     empty.delete()
-    assert "AWS_REGION" in empty.wait_condition("Stalled", reason="NotFound")["message"]
+    wrong = start_wrong(home, "ap-south-1")
+    empty.wait_condition("Stalled", reason="NotFound", text="AWS_REGION")
     assert harness.FINALIZER in empty.get()["metadata"]["finalizers"] and empty.asg()
     wrong.kill()
     right.start()
@@ -132,7 +134,7 @@ def test_a_controller_of_a_wrong_region_keeps_finalizers_and_creates_nothing(reg
     late = tenant.group(name="late", size=(1, 1))
     running.delete()
     for group in (running, late):
-        assert "AWS_REGION" in group.wait_condition("Stalled", reason="PolicyViolation")["message"]
+        group.wait_condition("Stalled", reason="PolicyViolation", text="AWS_REGION")
     assert harness.FINALIZER in running.get()["metadata"]["finalizers"] and running.instances()
     assert tenant.namespace not in json.dumps(other.aws_events(before)), "nothing of these groups is asked for or created there"
     wrong.kill()

@@ -31,7 +31,7 @@ def refused_and_deleted(tenant, manifest, path):
     """Applies a group that bears our finalizer already, as a copy does, sees it refused at a field, and delete_calls it."""
     manifest["metadata"]["finalizers"] = [FINALIZER]
     group = tenant.apply(manifest)
-    assert path in group.wait_condition("Stalled", reason="PolicyViolation")["message"]
+    group.wait_condition("Stalled", reason="PolicyViolation", text=path)
     group.delete()
     group.wait_gone(WAIT)
     return group

@@ -97,7 +97,7 @@ def test_a_spec_that_becomes_invalid_leaves_no_node_cordoned_or_in_standby(tenan
     for group in (drained, aside):
         rotation.wait_draining(group)
     tenant.set_defaults(clusterName="no-cluster")
-    assert "no-cluster" in drained.wait_condition("Stalled", reason="InvalidSpec")["message"]
+    drained.wait_condition("Stalled", reason="InvalidSpec", text="no-cluster")
     drained.wait(lambda g: not rotation.draining_nodes(g) and len(g.ready_nodes()) == 1, what="the node's return")
     assert drained.wait_event("NodeUncordoned", "rejected") and rotation.terminated(drained) == []
     assert rotation.in_standby(aside) == old, "its replacement serves, so the rotation of this node goes on"
