@@ -278,7 +278,7 @@ fn errors_name_file_line_and_field() {
         ),
         (
             format!("kind: ConfigMap\ndata:\n  defaults: |\n    spec:\n      eks:\n        minSize: [1]\n---\n{group}"),
-            "<stdin>:6: defaults: spec.eks.minSize: [1 item] is not a whole number; write a whole number\n",
+            "<stdin>:6: defaults: spec.eks.minSize: [1] is not a whole number; write a whole number\n",
         ),
         (
             format!(

@@ -183,7 +183,7 @@ fn zero_of_a_tenant_is_kept_or_reported() {
     );
     assert_eq!(
         paths("restricted", path, json!({}), own),
-        ["spec.eks.configuration.mixedInstancesPolicy: {2 keys} was not used, the field is restricted"]
+        [r#"spec.eks.configuration.mixedInstancesPolicy: {"baseCapacity":0,"spotRatio":0} was not used, the field is restricted"#]
     );
     let zero = json!({"eks": {"minSize": 0, "configuration": {"subnets": []}}});
     assert_eq!(
@@ -446,7 +446,7 @@ fn overridden_values_name_their_replacement() {
         [
             "spec.eks.configuration.image: \"ami-own\" was not used, default (restricted) is \"ami-good\"",
             "spec.eks.configuration.keyPairName: \"mine\" was not used, the field is restricted",
-            "spec.eks.configuration.tags[owner]: {2 keys} was not used, default (shared.merge) is {2 keys}",
+            r#"spec.eks.configuration.tags[owner]: {"key":"Owner","value":"me"} was not used, default (shared.merge) is {"key":"owner","value":"platform"}"#,
             "spec.eks.configuration.userData[a]: {2 keys} was not used, default (shared.merge) is {2 keys}",
         ]
     );

@@ -282,7 +282,7 @@ fn block_of_another_provisioner_is_reported_only_if_the_tenant_wrote_it() {
     assert_eq!(
         found,
         [
-            "spec.eks: {2 keys} was not used: the provisioner is eks-managed; remove it, or set spec.provisioner to eks",
+            r#"spec.eks: {"maxSize":3,"minSize":1} was not used: the provisioner is eks-managed; remove it, or set spec.provisioner to eks"#,
             "spec.strategy.crd: {1 key} was not used: EKS replaces the nodes of a managed node group; remove it",
         ]
     );
