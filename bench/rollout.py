@@ -53,6 +53,7 @@ def measure(cloud, controller):
     }
     for name, found in (("at once", at_once), ("in waves", in_waves)):
         print(f"  {name:9} {found['seconds']:.0f} s, {found['reads']} reads and {found['writes']} writes of AWS, {found['cpu']:.1f} CPU seconds, {found['peak']:.0f} MB at most")
+        print("           " + ", ".join(f"{operation} {count}" for operation, count in found["counted"]["reads"].items()))
     print(f"  a minute: idle {idle['cpu']:.2f}, soaking {soak['cpu']:.2f} CPU seconds")
     return bench.show(f"a new image for {len(groups)} groups of one node", figures, GOALS, {"reads": {}, "writes": {}})
 
@@ -85,8 +86,8 @@ def change(cloud, controller, image, meanwhile=lambda: None):
     wait(cloud, is_done, f"{image} on every node")
     print(f"  {image} on every node after {time.monotonic() - started:.0f} s", flush=True)
     time.sleep(20)
-    counted = bench.calls(cloud)["total"]
-    return {"reads": counted["reads"], "writes": counted["writes"], "seconds": time.monotonic() - started, "cpu": controller.cpu() - cpu, "peak": controller.peak()}
+    counted = bench.calls(cloud)
+    return {"counted": counted, "reads": counted["total"]["reads"], "writes": counted["total"]["writes"], "seconds": time.monotonic() - started, "cpu": controller.cpu() - cpu, "peak": controller.peak()}
 
 
 def has_image(item, image):

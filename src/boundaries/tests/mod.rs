@@ -183,7 +183,9 @@ fn zero_of_a_tenant_is_kept_or_reported() {
     );
     assert_eq!(
         paths("restricted", path, json!({}), own),
-        [r#"spec.eks.configuration.mixedInstancesPolicy: {"baseCapacity":0,"spotRatio":0} was not used, the field is restricted"#]
+        [
+            r#"spec.eks.configuration.mixedInstancesPolicy: {"baseCapacity":0,"spotRatio":0} was not used, the field is restricted"#
+        ]
     );
     let zero = json!({"eks": {"minSize": 0, "configuration": {"subnets": []}}});
     assert_eq!(

@@ -19,16 +19,15 @@ use crate::api::rfc3339;
 use crate::api::status::MAX_LISTED_INSTANCES;
 use crate::aws::error::without_period;
 use crate::aws::{InstanceState, ScalingGroup};
-use crate::plan::{ConditionUpdate, Drift, NodeStep, Outcome, Phase, PlanBuilder, Reason, waiting};
+use crate::plan::{ConditionUpdate, Drift, EksStep, NodeStep, Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::provisioner::failed_replacements::Replacements;
 use crate::provisioner::launch_failures;
 use crate::provisioner::rejected_fields::Part;
 use crate::rotation::NodeInstance;
 use crate::rotation::drain::{AtTimeout, DrainPolicy};
-use crate::rotation::rolling_update;
 use crate::rotation::rolling_update::report::{Scope, report};
 use crate::rotation::rolling_update::settings::IntOrPercent;
-use crate::rotation::rolling_update::{Candidates, RotationState, decide};
+use crate::rotation::rolling_update::{Candidates, RollingUpdateDecision, RollingUpdateInput, RotationState, decide};
 use crate::util::counted::are;
 
 /// Replaces outdated nodes, or removes surplus nodes.
@@ -47,44 +46,92 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
     {
         return;
     }
-    let rolling = &input.resolved.desired.rolling_update;
     let surplus = scale_in::surplus(input, group);
-    let crd = input.resolved.desired.crd_strategy.as_ref();
-    // The strategy may be `crd` when it cannot be used.
-    let keeps_strategy = input.resolved.broken.contains(Part::Rotation);
-    let superseded = match crd.is_some() || keeps_strategy {
-        true => None,
-        false => crd_strategy::superseded_outcome(input, &members, builder),
-    };
-    // With the strategy `crd` its resource replaces outdated nodes. The controller still removes surplus nodes and
-    // uncordons nodes.
-    let candidates = if surplus > 0 || crd.is_some() || superseded.is_some() || keeps_strategy {
-        Candidates::Surplus(surplus)
-    } else {
-        Candidates::Outdated
-    };
-    let desired = usize::try_from(group.desired).unwrap_or(0);
-    let heaviest = members.iter().map(NodeInstance::weight).max().unwrap_or(1);
-    let version = group.template.as_ref().map(|t| t.version.clone()).or_else(|| group.launch_configuration.clone());
-    let version = version.unwrap_or_default();
-    let replacements = Replacements {
-        hash: &input.resolved.fingerprint.hash,
-        left: &input.observed.failed_replacements,
-        members: &members,
-        min_ready_time: input.timing.min_ready_time,
-        is_requested: input.is_requested,
-        now: input.now,
-    };
+    let (candidates, superseded) = candidates(input, &members, surplus, builder);
+    let replacements = replacements(input, &members);
     // Without a usable launch field, the hash is not the desired one, and no node counts as outdated.
     if !input.resolved.broken.contains(Part::Launch) {
         let failed = replacements.update(input.status).map(|failed| ("failedReplacements".to_owned(), failed));
         builder.status_update.fields.extend(failed);
     }
-    let mut decision = decide(&rolling_update::RollingUpdateInput {
+    let mut decision = decide(&rolling_update_input(input, group, &replacements, surplus, candidates));
+    let shrinks = || Drift::new("maxSize", group.max, input.resolved.desired.max_size);
+    if let Some(step) = limit_terminations(input, group, &members, &mut decision.steps) {
+        builder.push_with_reasons(step, vec![shrinks()]);
+    }
+    usage.waits_for = std::mem::take(&mut decision.waits_for);
+    usage.begins = std::mem::take(&mut decision.begins);
+    builder.node_usage = Some(usage);
+    if decision.eviction_blocked {
+        keep_drain_blocked(input, builder);
+    }
+    if !is_left_to_strategy(input, &members, &decision, candidates) {
+        let scope = if surplus > 0 { Scope::Surplus(surplus, shrinks()) } else { Scope::Outdated };
+        report(&members, decision, &scope, builder);
+    }
+    if let Some(outcome) = superseded {
+        builder.set_outcome_once(outcome);
+    }
+    let crd = input.resolved.desired.crd_strategy.as_ref();
+    if let Some(crd) = crd.filter(|_| builder.outcome.is_none()) {
+        let blocker = submission_blocker(input, group, crd_strategy::outdated_count(&members));
+        crd_strategy::plan_strategy(input, crd, &members, blocker, builder);
+    }
+}
+
+/// The nodes that the controller itself may replace or remove, and the outcome while a resource of a strategy that the
+/// group no longer has is still at work.
+fn candidates(
+    input: &PlanInput,
+    members: &[NodeInstance],
+    surplus: usize,
+    builder: &mut PlanBuilder,
+) -> (Candidates, Option<Outcome>) {
+    let has_crd = input.resolved.desired.crd_strategy.is_some();
+    // The strategy may be `crd` when it cannot be used.
+    let keeps_strategy = input.resolved.broken.contains(Part::Rotation);
+    let superseded = match has_crd || keeps_strategy {
+        true => None,
+        false => crd_strategy::superseded_outcome(input, members, builder),
+    };
+    // With the strategy `crd` its resource replaces outdated nodes. The controller still removes surplus nodes and
+    // uncordons nodes.
+    let candidates = if surplus > 0 || has_crd || superseded.is_some() || keeps_strategy {
+        Candidates::Surplus(surplus)
+    } else {
+        Candidates::Outdated
+    };
+    (candidates, superseded)
+}
+
+fn replacements<'a>(input: &PlanInput<'a>, members: &'a [NodeInstance]) -> Replacements<'a> {
+    Replacements {
+        hash: &input.resolved.fingerprint.hash,
+        left: &input.observed.failed_replacements,
+        members,
+        min_ready_time: input.timing.min_ready_time,
+        is_requested: input.is_requested,
+        now: input.now,
+    }
+}
+
+fn rolling_update_input<'a>(
+    input: &PlanInput<'a>,
+    group: &'a ScalingGroup,
+    replacements: &Replacements<'a>,
+    surplus: usize,
+    candidates: Candidates,
+) -> RollingUpdateInput<'a> {
+    let rolling = &input.resolved.desired.rolling_update;
+    let members = replacements.members;
+    let desired = usize::try_from(group.desired).unwrap_or(0);
+    let heaviest = members.iter().map(NodeInstance::weight).max().unwrap_or(1);
+    let version = group.template.as_ref().map(|t| t.version.as_str()).or(group.launch_configuration.as_deref());
+    RollingUpdateInput {
         scaling_group: &group.name,
         group_uid: &input.resolved.desired.id.uid,
-        template_version: &version,
-        members: &members,
+        template_version: version.unwrap_or_default(),
+        members,
         desired,
         max_unavailable: rolling.max_unavailable.resolve(desired),
         max_unavailable_in_weight: matches!(rolling.max_unavailable, IntOrPercent::Percent(_)),
@@ -111,7 +158,16 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         drains: &input.observed.drains,
         cluster_health: input.observed.cluster_health,
         now: input.now,
-    });
+    }
+}
+
+/// Removes terminations that must wait for AWS. Returns the step that lowers the sizes instead of a termination.
+fn limit_terminations(
+    input: &PlanInput,
+    group: &ScalingGroup,
+    members: &[NodeInstance],
+    steps: &mut Vec<NodeStep>,
+) -> Option<EksStep> {
     // With weights, the next decrement depends on what AWS shows of the last one.
     let uid = &input.resolved.desired.id.uid;
     let is_unseen = |m: &NodeInstance| {
@@ -119,42 +175,36 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
             && m.is_termination_sent(uid, input.timing.decrement_interval, input.now)
     };
     if scale_in::is_weighted(group) && members.iter().any(is_unseen) {
-        decision.steps.retain(|step| !matches!(step, NodeStep::Terminate { decrement_desired: true, .. }));
+        steps.retain(|step| !matches!(step, NodeStep::Terminate { decrement_desired: true, .. }));
     }
-    let shrinks = || Drift::new("maxSize", group.max, input.resolved.desired.max_size);
-    if let Some(step) = scale_in::pace_terminations(input, group, &mut decision.steps) {
-        builder.push_with_reasons(step, vec![shrinks()]);
-    }
-    usage.waits_for = std::mem::take(&mut decision.waits_for);
-    usage.begins = std::mem::take(&mut decision.begins);
-    builder.node_usage = Some(usage);
-    if decision.eviction_blocked {
-        // The reason of a blocked drain stays reported while another drain continues.
-        let blocked = input.status.conditions.iter().find(|c| c.r#type == condition::DRAIN_BLOCKED && c.is_true());
-        builder.condition_updates.extend(blocked.map(|c| ConditionUpdate {
-            condition_type: condition::DRAIN_BLOCKED,
-            status: true,
-            reason: condition::current_reason(c.reason.as_deref().unwrap_or_default()).to_owned(),
-            message: c.message.clone().unwrap_or_default(),
-        }));
-    }
-    // A missing replacement may be waiting for the resource itself, so it is not reported as a problem.
+    scale_in::pace_terminations(input, group, steps)
+}
+
+/// Keeps the reason of a blocked drain reported while another drain continues.
+fn keep_drain_blocked(input: &PlanInput, builder: &mut PlanBuilder) {
+    let blocked = input.status.conditions.iter().find(|c| c.r#type == condition::DRAIN_BLOCKED && c.is_true());
+    builder.condition_updates.extend(blocked.map(|c| ConditionUpdate {
+        condition_type: condition::DRAIN_BLOCKED,
+        status: true,
+        reason: condition::current_reason(c.reason.as_deref().unwrap_or_default()).to_owned(),
+        message: c.message.clone().unwrap_or_default(),
+    }));
+}
+
+/// Whether only a strategy's resource has something to do. What this rotation waits for is then no problem: a missing
+/// replacement may be waiting for the resource itself.
+fn is_left_to_strategy(
+    input: &PlanInput,
+    members: &[NodeInstance],
+    decision: &RollingUpdateDecision,
+    candidates: Candidates,
+) -> bool {
     let only_waits = decision.state == RotationState::InProgress
         && decision.steps.is_empty()
         && decision.duplicate_provider_ids.is_empty();
     let in_standby = |m: &NodeInstance| m.is_in_standby(&input.resolved.desired.id.uid);
     let has_outdated = members.iter().any(|m| !m.reasons.is_empty() && !in_standby(m));
-    if !(candidates == Candidates::Surplus(0) && only_waits && has_outdated) {
-        let scope = if surplus > 0 { Scope::Surplus(surplus, shrinks()) } else { Scope::Outdated };
-        report(&members, decision, &scope, builder);
-    }
-    if let Some(outcome) = superseded {
-        builder.set_outcome_once(outcome);
-    }
-    if let Some(crd) = crd.filter(|_| builder.outcome.is_none()) {
-        let blocker = submission_blocker(input, group, crd_strategy::outdated_count(&members));
-        crd_strategy::plan_strategy(input, crd, &members, blocker, builder);
-    }
+    candidates == Candidates::Surplus(0) && only_waits && has_outdated
 }
 
 /// Why no resource may be submitted now; the same reasons prevent a cordon.
