@@ -312,9 +312,7 @@ pub async fn remaining_resources(
     ownership: &[Tag],
     status: &InstanceGroupStatus,
 ) -> ObserveResult<RemainingResources> {
-    let aws = ObserveError::Aws;
-    let region = &o.inventory.aws().region;
-    let all_names = ProfileNames::all(cluster, id, region);
+    let all_names = ProfileNames::all(cluster, id, &o.inventory.aws().region);
     let mut found = Vec::new();
     for names in &all_names {
         found.extend(read_profiles(o, cluster, names, status, (Duration::ZERO, Duration::ZERO)).await?);
@@ -332,32 +330,68 @@ pub async fn remaining_resources(
         queue_position: queue_position(o, id, cluster, status),
     };
     if let Some(profile) = &remaining.profiles.untagged {
-        let derived = profile.role_arn.ends_with(&format!("/{}", all_names[0].role));
-        let role = if derived { o.inventory.aws().iam.get_role(&all_names[0].role).await.map_err(aws)? } else { None };
-        let unclaimed =
-            role.filter(|r| !has_ownership_tags(&r.tags, ownership) && !has_foreign_tags(&r.tags, ownership));
-        remaining.untagged_role = unclaimed.map(|role| role.name);
+        remaining.untagged_role = unclaimed_role(o, profile, &all_names[0].role, ownership).await?;
         return Ok(remaining);
     }
     let RemainingProfiles { own, unverified, disowned, .. } = &remaining.profiles;
     if !own.is_empty() || unverified.is_some() || !disowned.is_empty() {
         return Ok(remaining);
     }
-    for names in &all_names {
-        // The role of another region's group with the same identity has one of these names, and the same three tags.
-        if remaining.previous_role.as_ref().is_none_or(|previous| previous.other_region.is_some()) {
-            let found = read_own_role(o, &names.role, ownership, region, status).await?;
-            let is_recorded = |role: &Role| status.nodes_instance_role_arn.as_ref() == Some(&role.arn);
-            let found = found.filter(|p| p.other_region.is_none() || is_recorded(&p.role));
-            remaining.previous_role = found.or(remaining.previous_role);
-        }
-    }
+    remaining.previous_role = previous_role(o, &all_names, ownership, status).await?;
     if let Some(previous) = remaining.previous_role.take_if(|previous| previous.other_region.is_none()) {
         match role_user(o, id, cluster, &previous).await? {
             Some(user) => remaining.role_in_use = Some((previous.role.name, user)),
             None => remaining.previous_role = Some(previous),
         }
     }
+    read_remaining_entries(o, id, cluster, status, &all_names, &mut remaining).await?;
+    Ok(remaining)
+}
+
+/// The derived role of a profile without ownership tags, if no other group owns it.
+async fn unclaimed_role(
+    o: &Observer<'_>,
+    profile: &FargateProfile,
+    derived: &str,
+    ownership: &[Tag],
+) -> ObserveResult<Option<String>> {
+    if !profile.role_arn.ends_with(&format!("/{derived}")) {
+        return Ok(None);
+    }
+    let role = o.inventory.aws().iam.get_role(derived).await.map_err(ObserveError::Aws)?;
+    let unclaimed = role.filter(|r| !has_ownership_tags(&r.tags, ownership) && !has_foreign_tags(&r.tags, ownership));
+    Ok(unclaimed.map(|role| role.name))
+}
+
+/// The group's role under one of its names; that of this region before the recorded one of another region.
+async fn previous_role(
+    o: &Observer<'_>,
+    all_names: &[ProfileNames],
+    ownership: &[Tag],
+    status: &InstanceGroupStatus,
+) -> ObserveResult<Option<PreviousRole>> {
+    let mut previous: Option<PreviousRole> = None;
+    for names in all_names {
+        // The role of another region's group with the same identity has one of these names, and the same three tags.
+        if previous.as_ref().is_none_or(|previous| previous.other_region.is_some()) {
+            let found = read_own_role(o, &names.role, ownership, &o.inventory.aws().region, status).await?;
+            let is_recorded = |role: &Role| status.nodes_instance_role_arn.as_ref() == Some(&role.arn);
+            let found = found.filter(|p| p.other_region.is_none() || is_recorded(&p.role));
+            previous = found.or(previous);
+        }
+    }
+    Ok(previous)
+}
+
+/// Reads the entries in aws-auth and the access entries of the group's roles.
+async fn read_remaining_entries(
+    o: &Observer<'_>,
+    id: &GroupId,
+    cluster: &str,
+    status: &InstanceGroupStatus,
+    all_names: &[ProfileNames],
+    remaining: &mut RemainingResources,
+) -> ObserveResult<()> {
     // The entry of a role that is deleted is removed too, even if another controller wrote it.
     let own = |arn: &&String| all_names.iter().any(|names| arn.ends_with(&format!(":role/{}", names.role)));
     let own = status.nodes_instance_role_arn.as_ref().filter(own);
@@ -402,5 +436,5 @@ pub async fn remaining_resources(
         remaining.access_entries.extend(entry);
     }
     remaining.wait_for = auth_wait.or(unreadable_wait).or(access_wait);
-    Ok(remaining)
+    Ok(())
 }
