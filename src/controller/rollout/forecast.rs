@@ -79,7 +79,7 @@ pub(crate) async fn decide_and_count(
     Some(decided)
 }
 
-/// What the target would do to a group that has another content. It reads as a reconcile does, and writes nothing.
+/// What the target would do to a group that has another content. It writes nothing, and reads less than a reconcile.
 async fn forecast(
     group: &InstanceGroup,
     own: Option<&StoredRevision>,
@@ -101,14 +101,16 @@ async fn forecast(
         0 => planner.settings.resync_period.mul_f64(0.5),
         _ => planner.settings.timing.poll_interval.unsigned_abs(),
     };
-    let Ok(planning) = planner.plan(group, &target, max_age, now).await else {
+    let Ok(planning) = planner.plan_forecast(group, &target, max_age, now).await else {
         // What AWS does not answer is not known.
         return RevisionImpact::Unknown;
     };
     let Forecast { impact, projection: found } = forecast_of(group, &planning, planner, now);
     if let (RevisionImpact::Rotate { .. }, Some(found), Some(own)) = (&impact, &found, &own) {
         // The nodes that the group's own edit replaces anyway are not the target's.
-        let Ok(planning) = planner.plan(group, own, max_age, now).await else { return RevisionImpact::Unknown };
+        let Ok(planning) = planner.plan_forecast(group, own, max_age, now).await else {
+            return RevisionImpact::Unknown;
+        };
         return impact_beyond(found, projection(group, &planning, planner, now));
     }
     impact

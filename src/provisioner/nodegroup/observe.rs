@@ -87,7 +87,9 @@ pub(crate) async fn observed_state(
             known.push(resolved.name.clone());
         }
     }
-    state.unseen_names = unseen_names(o, resolved, status, &state);
+    if !o.is_forecast {
+        state.unseen_names = unseen_names(o, resolved, status, &state);
+    }
     let partitioned = partition(resolved, &state, status);
     let (current, has_outgoing) =
         (partitioned.current.map(|group| group.name().clone()), !partitioned.outgoing.is_empty());
@@ -107,6 +109,9 @@ pub(crate) async fn observed_state(
     observe::find_orphaned_records(o, &id.uid, all.filter_map(|m| m.node.as_mut()).collect()).await?;
     let members: Vec<_> = state.nodegroups.iter().flat_map(|group| group.members.iter().cloned()).collect();
     state.drains = observe::drain_views(o, &members, &id.uid).await?;
+    if o.is_forecast {
+        return Ok(state);
+    }
     let is_paused = state.waits_for_eks(current.is_some(), &id.uid);
     state.pause = o.process_state.track_pause(&id.key(), is_paused, o.now);
     let has_failed = |name: &NodegroupName| {

@@ -61,6 +61,9 @@ pub struct Observer<'a> {
     pub launch_retry: SignedDuration,
     /// How long a node may be NotReady before something must be wrong with it.
     pub unready_limit: SignedDuration,
+    /// Whether nothing is written after this observation. A forecast reads only what decides which nodes change, and
+    /// records nothing that belongs to a reconcile, such as a lost instance.
+    pub is_forecast: bool,
     /// Reference time of this reconcile.
     pub now: Timestamp,
 }

@@ -125,8 +125,12 @@ pub(crate) async fn observe(
         scaling_group,
     };
     find_orphaned_records(o, &resolved.desired.id.uid, state.nodes.values_mut().collect()).await?;
+    observe_outdated(o, resolved, status, &mut state).await?;
+    if o.is_forecast {
+        return Ok(state);
+    }
     verify_role_ownership(o, resolved, status, &mut state).await?;
-    observe_details(o, resolved, status, &mut state).await?;
+    observe_progress(o, resolved, status, &mut state).await?;
     if is_first_observation && !resolved.own_role {
         state.unrecorded_policies = unused_role::unrecorded_policies(o, resolved).await?;
     }
@@ -296,8 +300,8 @@ async fn orphaned_template(
     Ok(found.filter(|t| has_ownership_tags(&t.tags, &resolved.ownership_tags)))
 }
 
-/// Reads details that only some situations need, for example scaling activities while instances are missing.
-async fn observe_details(
+/// Reads what only some situations need to tell which instances are outdated, for example when they were launched.
+async fn observe_outdated(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
     status: &InstanceGroupStatus,
@@ -305,20 +309,6 @@ async fn observe_details(
 ) -> ObserveResult<()> {
     let aws = ObserveError::Aws;
     let Some(group) = state.scaling_group.clone() else { return Ok(()) };
-    let runs = |i: &&Instance| matches!(i.state, InstanceState::InService | InstanceState::Pending);
-    let running: u32 = group.instances.iter().filter(runs).map(|i| i.weight).sum();
-    let short = i64::from(running) < i64::from(group.desired);
-    state.shortage_duration = o.process_state.track_shortage(&resolved.desired.id.key(), short, o.now);
-    // A process that has just started does not know the shortage, but the status says that nodes were missing.
-    let was_short = status.conditions.iter().any(|c| c.r#type == condition::NODES_READY && !c.is_true());
-    if short && (state.shortage_duration.as_secs() > 0 || was_short) {
-        state.activities = o.inventory.activities(&group.name).await.map_err(aws)?.to_vec();
-    }
-    let failed = state.activities.iter().find(|activity| activity.has_failed() && !activity.is_termination());
-    o.process_state.record_failed_launch(&resolved.desired.id.key(), failed.and_then(|activity| activity.started));
-    state.lost_instances = read_lost_instances(o, &resolved.desired.id.key(), &group).await;
-    state.is_cause_of_loss_expected =
-        o.process_state.lost_instances(&resolved.desired.id.key(), |known| known.is_cause_expected(o.now));
     let warmed = status.template.as_ref().and_then(|t| t.warm_pool.clone());
     let may_be_outdated = resolved.desired.warm_pool.is_some()
         && super::warm_pool::current_version_key(resolved, &group, status, o.now) != warmed;
@@ -338,8 +328,35 @@ async fn observe_details(
             state.instance_subnets = launches.into_iter().map(|(id, launch)| (id, launch.subnet)).collect();
         }
     }
+    Ok(())
+}
+
+/// Reads what only some situations need to say how launches and replacements proceed, for example scaling activities while
+/// instances are missing.
+async fn observe_progress(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+    state: &mut ObservedState,
+) -> ObserveResult<()> {
+    let aws = ObserveError::Aws;
+    let key = resolved.desired.id.key();
+    let Some(group) = state.scaling_group.clone() else { return Ok(()) };
+    let runs = |i: &&Instance| matches!(i.state, InstanceState::InService | InstanceState::Pending);
+    let running: u32 = group.instances.iter().filter(runs).map(|i| i.weight).sum();
+    let short = i64::from(running) < i64::from(group.desired);
+    state.shortage_duration = o.process_state.track_shortage(&key, short, o.now);
+    // A process that has just started does not know the shortage, but the status says that nodes were missing.
+    let was_short = status.conditions.iter().any(|c| c.r#type == condition::NODES_READY && !c.is_true());
+    if short && (state.shortage_duration.as_secs() > 0 || was_short) {
+        state.activities = o.inventory.activities(&group.name).await.map_err(aws)?.to_vec();
+    }
+    let failed = state.activities.iter().find(|activity| activity.has_failed() && !activity.is_termination());
+    o.process_state.record_failed_launch(&key, failed.and_then(|activity| activity.started));
+    state.lost_instances = read_lost_instances(o, &key, &group).await;
+    state.is_cause_of_loss_expected = o.process_state.lost_instances(&key, |known| known.is_cause_expected(o.now));
     let is_waiting = super::warm_pool::is_blocked_by_transitions(resolved, state, status);
-    state.warm_pool_wait = o.process_state.track_warm_pool_wait(&resolved.desired.id.key(), is_waiting, o.now);
+    state.warm_pool_wait = o.process_state.track_warm_pool_wait(&key, is_waiting, o.now);
     let members = outdated::members(resolved, state, status);
     if members.iter().any(|m| !m.reasons.is_empty()) {
         state.instance_refresh_active = o.inventory.has_active_refresh(&group.name).await.map_err(aws)?;
@@ -398,7 +415,7 @@ async fn versions(
     numbers.sort_unstable();
     numbers.dedup();
     // EC2 deletes no default version, and only a launch tells that another one is gone.
-    let has_failed_launch = o.process_state.take_unreported_failed_launch(&resolved.desired.id.key());
+    let has_failed_launch = !o.is_forecast && o.process_state.take_unreported_failed_launch(&resolved.desired.id.key());
     let may_be_gone = o.inventory.has_new_default(template) || has_failed_launch;
     if may_be_gone {
         o.inventory.remove_versions(&template.id, &numbers);
@@ -430,7 +447,9 @@ async fn versions(
         .is_some_and(|t| t.adopted_version == t.version && t.adopted_hash.as_ref() == Some(&resolved.fingerprint.hash));
     // No version can be searched for while its content is not known.
     let keeps_version = group.is_some() && resolved.broken.contains(Part::Launch);
-    let is_known = keeps_version || read.iter().any(has_desired_content) || (group.is_some() && is_adopted);
+    // A forecast creates none.
+    let is_known =
+        keeps_version || o.is_forecast || read.iter().any(has_desired_content) || (group.is_some() && is_adopted);
     let all = if is_known { read } else { o.inventory.all_versions(&template.id).await.map_err(ObserveError::Aws)? };
     let version = |v: Arc<crate::aws::TemplateVersion>| {
         (v.number, ObservedVersion::new(Fingerprint::parse(v.description.as_deref()), Some(v.data.clone())))

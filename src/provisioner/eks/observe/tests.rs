@@ -563,6 +563,43 @@ async fn activities_from_before_a_loss_do_not_delay_its_cause() {
     assert_eq!(lost().await, ["i-1"]);
 }
 
+/// The next reconcile would not report an instance that a forecast took for reported. A change for many groups would cost
+/// several calls for each, and groups that only wait would cost more than a change without waves.
+#[tokio::test]
+async fn forecast_takes_nothing_from_the_next_reconcile_and_reads_less() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
+    let group = ScalingGroup {
+        desired: 2,
+        template: Some(pin.clone()),
+        tags: resolved.tags.clone(),
+        instances: vec![Instance { template: Some(pin), ..instance("i-1") }, instance("i-2")],
+        ..scaling_group(&resolved.names.scaling_group)
+    };
+    let (template, data) = (own_template(&resolved), resolved.template_data.clone());
+    stub.update(|d| {
+        d.groups.insert(group.name.clone(), group.clone());
+        d.templates.insert(template.name.clone(), template);
+        d.versions.push(TemplateVersion { template_id: "lt-1".into(), number: 1, description: None, data });
+    });
+    let cluster = FakeCluster::new(&stub);
+    let status = InstanceGroupStatus::default();
+    let observe = async |observer: Observer<'_>| super::observe(&observer, &resolved, &status).await.expect("a state");
+    observe(cluster.observer()).await;
+    stub.update(|d| {
+        let left = group.instances[..1].to_vec();
+        d.groups.insert(group.name.clone(), ScalingGroup { instances: left, ..group });
+        d.activities.push(scaling_activity("Terminating EC2 instance: i-2"));
+        d.calls.clear();
+    });
+    let forecast = observe(Observer { is_forecast: true, ..cluster.observer() }).await;
+    assert_eq!((forecast.lost_instances.len(), forecast.versions.len()), (0, 1));
+    let read = |label| stub.calls(label);
+    assert_eq!(["activities", "refreshes", "role", "profile", "versions"].map(read), [0; 5]);
+    let lost = observe(cluster.observer()).await.lost_instances;
+    assert_eq!(lost.into_iter().map(|lost| lost.instance).collect::<Vec<_>>(), ["i-2"]);
+}
+
 /// A person deletes the version that the group launches. Nothing but the failed launch shows it, and the group would stay
 /// without nodes until a person acts.
 #[tokio::test]
