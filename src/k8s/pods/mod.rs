@@ -10,6 +10,7 @@ use kube::core::response::StatusDetails;
 use kube::core::{ObjectMeta, Status};
 use kube::{Client, ResourceExt};
 
+use super::access_review;
 use super::budgets::{self, EvictionBlocker};
 use super::error::call;
 use super::groups::post_params;
@@ -136,13 +137,10 @@ pub(super) async fn evict(client: &Client, namespace: &str, name: &str, uid: &st
     {
         return Ok(outcome);
     }
-    if let Some(blocker) = admission_blocker(&error) {
-        return Ok(EvictOutcome::Blocked(blocker));
-    }
     if error.is_conflict() && is_gone(&pods, name, uid).await? {
         return Ok(EvictOutcome::Gone);
     }
-    Err(error)
+    admission_blocker(client, namespace, &error).await.map(EvictOutcome::Blocked).ok_or(error)
 }
 
 /// Whether an error tells nothing but a message. So the API server answers for a pod under several budgets, always, and for
@@ -200,20 +198,27 @@ fn broken_budget(error: &KubeError) -> Option<EvictionBlocker> {
 /// What to do about evictions that change the status of a budget at the same time.
 const FIND_EVICTIONS: &str = "if that lasts, see what else evicts its pods";
 
-/// Why admission denies the eviction of this pod; other pods are still evicted. A webhook or policy denies it, the API
-/// server cannot reach the webhook, or the Namespace of the pod is being deleted.
-fn admission_blocker(error: &KubeError) -> Option<EvictionBlocker> {
-    let message = &error.api_status()?.message;
-    let of_webhook = ["admission webhook", "failed calling webhook", "ValidatingAdmissionPolicy"];
-    let remedy = match error.has_cause("NamespaceTerminating") {
-        true => "wait until the Namespace of the pod is gone, or see what its deletion waits for",
-        false if of_webhook.iter().any(|words| message.contains(words)) => {
-            "see the webhook or policy that the message names"
-        }
-        false => return None,
+/// Why admission denies the eviction of this pod; `None` for what would end every eviction. A webhook or policy denies it, the
+/// API server cannot reach the webhook, or the Namespace of the pod is being deleted. A webhook chooses the code of its denial.
+async fn admission_blocker(client: &Client, namespace: &str, error: &KubeError) -> Option<EvictionBlocker> {
+    let status = error.api_status()?;
+    let is_terminating = error.has_cause("NamespaceTerminating");
+    let is_denied = match status.code {
+        _ if is_terminating => true,
+        401 | 404 | 429 => false,
+        // RBAC answers with the same code and reason as a policy. The API server says which of both it is.
+        403 => access_review::is_allowed(client, "create", "pods/eviction", Some(namespace)).await.unwrap_or(false),
+        400..=499 => true,
+        // So it says that a webhook does not answer.
+        500 => status.reason == "InternalError",
+        _ => false,
     };
-    let cause = format!("the API server ({})", message.trim_end_matches('.'));
-    Some(EvictionBlocker { cause, remedy: remedy.to_owned(), is_by_admission: true })
+    let remedy = match is_terminating {
+        true => "wait until the Namespace of the pod is gone, or see what its deletion waits for",
+        false => "see what the message names, such as a webhook or policy",
+    };
+    let cause = format!("the API server ({})", status.message.trim_end_matches('.'));
+    is_denied.then(|| EvictionBlocker { cause, remedy: remedy.to_owned(), is_by_admission: true })
 }
 
 /// A blocked eviction with the budgets that select the pod; or `Gone`, because the API server checks the budget before
