@@ -8,10 +8,9 @@ use crate::aws::{BlockDevice, Image, InstanceType};
 use crate::plan::Reason;
 use crate::provisioner::eks::ipv6;
 use crate::provisioner::eks::launch_configuration;
+use crate::provisioner::eks::launch_template::pin_state::{PinState, pin_state};
 use crate::provisioner::eks::observed::ObservedState;
 use crate::provisioner::eks::resolve::{ResolvedGroup, unknown_type};
-use crate::provisioner::eks::rotation::outdated;
-use crate::provisioner::eks::rotation::outdated::PinState;
 use crate::provisioner::eks::user_data::OsFamily;
 use crate::util::lookup::Lookup;
 
@@ -31,7 +30,7 @@ pub struct LaunchFacts {
 pub fn needs_launch_checks(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> bool {
     let Some(group) = &state.scaling_group else { return true };
     match (&group.template, launch_configuration::current_name(group)) {
-        (Some(pin), _) => !matches!(outdated::pin_state(resolved, state, status, pin), PinState::Current { .. }),
+        (Some(pin), _) => !matches!(pin_state(resolved, state, status, pin), PinState::Current { .. }),
         (None, Some(name)) => !launch_configuration::configuration_drift(resolved, state, status, name).is_empty(),
         (None, None) => false,
     }

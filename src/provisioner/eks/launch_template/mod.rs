@@ -6,5 +6,6 @@ pub(crate) mod drift;
 pub(crate) mod fingerprint;
 pub mod launch_checks;
 pub(crate) mod node_labels;
+pub(crate) mod pin_state;
 pub(crate) mod tags;
 pub(crate) mod versions;

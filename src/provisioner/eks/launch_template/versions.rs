@@ -5,12 +5,11 @@ use std::collections::BTreeSet;
 use serde_json::json;
 
 use super::create::{self, TemplateContribution};
+use super::pin_state::{PinState, pin_state};
 use crate::aws::{Instance, ScalingGroup, TemplatePin};
 use crate::plan::{Drift, EksStep, Pin, PlanBuilder, PlannedStep};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed;
-use crate::provisioner::eks::rotation::outdated;
-use crate::provisioner::eks::rotation::outdated::PinState;
 use crate::provisioner::eks::{adopt, launch_configuration, warm_pool};
 use crate::provisioner::recreated::recreated;
 
@@ -32,7 +31,7 @@ pub(crate) fn plan_template(
         // The template that the group refers to is gone, or is not this group's: create the group's own again.
         return create::ensure_version(input, builder).map(TemplateContribution::from).unwrap_or_default();
     }
-    match outdated::pin_state(r, input.observed, input.status, pin) {
+    match pin_state(r, input.observed, input.status, pin) {
         PinState::Current { number, follows_latest } => {
             record_version(input, &id, number, builder);
             let pin = follows_latest.then_some(Pin::Version { template: id, number });
