@@ -18,6 +18,7 @@ use std::time::Duration;
 use super::attribute_names;
 use super::launch_configuration;
 use super::launch_template::fingerprint::Fingerprint;
+use super::launch_template::pin_state::{PinState, pin_state};
 use super::launch_template::tags;
 use super::names;
 use super::observed::{ObservedState, ObservedVersion, version_number};
@@ -197,8 +198,11 @@ fn lacks_tags(
     status: &InstanceGroupStatus,
 ) -> bool {
     let recorded = status.template.as_ref();
+    // The pass that created the version has read them. The status records the version in the next one.
+    let is_pinned = |pin: &TemplatePin| matches!(pin_state(resolved, state, status, pin), PinState::Current { .. });
     let creates_version = !resolved.broken.contains(Part::Launch)
-        && recorded.is_some_and(|t| t.hash.as_ref().is_some_and(|h| *h != resolved.fingerprint.hash));
+        && recorded.is_some_and(|t| t.hash.as_ref().is_some_and(|h| *h != resolved.fingerprint.hash))
+        && !group.template.as_ref().is_some_and(is_pinned);
     creates_version || tags::are_removed(resolved, state, status, group)
 }
 

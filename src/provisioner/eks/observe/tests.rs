@@ -563,6 +563,61 @@ async fn activities_from_before_a_loss_do_not_delay_its_cause() {
     assert_eq!(lost().await, ["i-1"]);
 }
 
+/// IAM admits few calls a second, and a new image is one for every group at once. The tags of the role matter before the
+/// version is made, and not once more after it.
+#[tokio::test]
+async fn role_is_read_once_for_a_new_version() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let role = Role {
+        id: "AROA-1".into(),
+        name: resolved.names.role.clone(),
+        arn: resolved.role_arn.clone(),
+        tags: resolved.iam_tags(),
+        ..Role::default()
+    };
+    let profile = InstanceProfile {
+        id: "AIPA-1".into(),
+        name: role.name.clone(),
+        arn: resolved.template_data.profile_arn.clone(),
+        created: None,
+        role: Some(role.clone()),
+        tags: resolved.iam_tags(),
+    };
+    let version = |number, hash: &str| TemplateVersion {
+        template_id: "lt-1".into(),
+        number,
+        description: Some(Fingerprint { hash: hash.into(), parts: Default::default() }.to_description()),
+        data: resolved.template_data.clone(),
+    };
+    let status = json!({
+        "managed": {"roleRegion": resolved.region},
+        "template": {"id": "lt-1", "version": "1", "hash": "before"},
+    });
+    let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+    let calls = async |pinned: &str, versions: Vec<TemplateVersion>| {
+        let stub = Arc::clone(&stub);
+        let pin = TemplatePin { id: "lt-1".into(), version: pinned.into() };
+        let tags = resolved.tags.clone();
+        let group = ScalingGroup { template: Some(pin), tags, ..scaling_group(&resolved.names.scaling_group) };
+        let latest_version = versions.len().try_into().expect("a number");
+        let template = LaunchTemplate { latest_version, ..own_template(&resolved) };
+        stub.update(|d| {
+            d.groups.insert(group.name.clone(), group);
+            d.templates.insert(template.name.clone(), template);
+            d.versions = versions;
+            d.roles.insert(role.name.clone(), role.clone());
+            d.profiles.insert(role.name.clone(), profile.clone());
+            d.calls.clear();
+        });
+        observe_with(&stub, "", &status).await.expect("a state");
+        (stub.calls("role"), stub.calls("profile"))
+    };
+    let new = || version(2, &resolved.fingerprint.hash);
+    assert_eq!(calls("1", vec![version(1, "before")]).await, (1, 1), "a version is about to be made");
+    assert_eq!(calls("1", vec![version(1, "before"), new()]).await, (1, 1), "it is not in use yet");
+    assert_eq!(calls("2", vec![version(1, "before"), new()]).await, (0, 0), "only the status lacks it");
+}
+
 /// The next reconcile would not report an instance that a forecast took for reported. A change for many groups would cost
 /// several calls for each, and groups that only wait would cost more than a change without waves.
 #[tokio::test]
