@@ -148,10 +148,12 @@ fn rollout_block(input: &DecisionInput, own: &StoredRevision) -> Option<Rotation
 }
 
 /// Whether a person had paused the revision that a group replaces nodes for when the target came. A target that changes
-/// nothing of the group leaves a complete revision to it: the pause ends when its wave of the target opens.
+/// nothing of the group leaves a complete revision to it: the pause ends when its wave of the target opens. A target that
+/// replaces its nodes ends the pause when the group switches to it, however long it waits in the open wave.
 fn is_paused_before(input: &DecisionInput, own: &StoredRevision) -> bool {
     let DecisionInput { view, group, .. } = input;
-    let is_over = || own.is_complete && view.is_wave_open(group.wave(view), input.now);
+    let keeps_own = own.is_complete && *group.forecast == RevisionImpact::Untouched;
+    let is_over = || keeps_own && view.is_wave_open(group.wave(view), input.now);
     own.stop == Some(RolloutEnd::Paused) && own.hash != view.target.hash && !is_over()
 }
 

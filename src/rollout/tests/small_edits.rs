@@ -186,3 +186,32 @@ fn small_edit_does_not_resume_a_paused_rotation_before_its_wave() {
         assert_eq!((cluster.phase("r3"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
     }
 }
+
+/// A group that followed a complete revision late was paused by a person, and the next revision replaces its nodes. While
+/// it waits in the open wave, for other groups or for the budget, the controller must not resume what was paused.
+#[test]
+fn pause_of_a_late_group_holds_while_it_waits_in_an_open_wave() {
+    for (limit, reason) in [("atOnce: 1", WaitReason::WaveBusy), ("", WaitReason::BudgetUsedUp)] {
+        let canary = "{name: canary, namespaces: 'rollout/wave = canary'}";
+        let budget = if limit.is_empty() { ", budget: {nodes: 1}" } else { "" };
+        let policy = format!("{{waves: [{canary}, {{name: rest, {limit}}}]{budget}}}");
+        let mut cluster = SimulatedCluster::new(&policy, vec![group("b"), group("a")]);
+        cluster.group("a").nodes = vec!["ami-1".into(); 6];
+        cluster.group("b").nodes = vec!["ami-1".into(); 20];
+        cluster.group("a").locked = true;
+        cluster.image = "ami-2".into();
+        cluster.run_until(|cluster| cluster.phase_of("r2") == Some(RolloutPhase::Complete));
+        cluster.group("a").locked = false;
+        cluster.run_until(|cluster| cluster.groups[1].nodes.contains(&"ami-2".to_owned()));
+        cluster.revision("r2").spec.orders.paused = true;
+        let before = cluster.groups[1].nodes.clone();
+        cluster.image = "ami-3".into();
+        cluster.budget_used_up = true;
+        cluster.run_until(|cluster| cluster.groups[1].waits == Some(reason));
+        cluster.run(5);
+        assert_eq!((&cluster.groups[1].nodes, cluster.groups[1].waits), (&before, Some(reason)));
+        cluster.budget_used_up = false;
+        cluster.run_until_stable();
+        assert_eq!(cluster.images(), ["ami-3"; 2], "{reason}");
+    }
+}
