@@ -412,6 +412,11 @@ fn choose_unknown(input: &DecisionInput) -> RevisionDecision {
         hash if let Some(unreadable) = view.unreadable.get(hash) => {
             format!("the group was made from the BoundariesRevision {unreadable}")
         }
+        hash if let Some(name) = view.unverified.get(hash) => {
+            format!(
+                "the group was made from the BoundariesRevision {name}, of which this release cannot tell who stored it"
+            )
+        }
         hash => {
             format!("the BoundariesRevision with the hash {hash}, from which the group was made, is no longer stored")
         }

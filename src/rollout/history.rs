@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::change::describe_change;
 use super::images::{carried, identity, is_aborted, is_of_aws, is_ordered_back};
-use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource, RolloutPhase};
+use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource, RolloutOrders, RolloutPhase};
 use crate::boundaries::{CONFIG_MAP_KEYS, DEFAULT_HISTORY, ROLLOUT_KEY, content_hash};
 
 /// Which revisions are kept.
@@ -144,10 +144,39 @@ fn is_genuine(revision: &BoundariesRevision) -> bool {
     number_in_name(revision) == Some(spec.number) && (phase_of(revision).is_some() || has_hash())
 }
 
-/// Names of the objects that the controller did not store. They have no effect.
-pub(crate) fn foreign_names(stored: &[BoundariesRevision]) -> Vec<String> {
+/// Names of the objects that are not known to be the controller's, each with the reason and the remedy. They have no effect.
+pub(crate) fn foreign_names(stored: &[BoundariesRevision]) -> Vec<(String, &'static str)> {
     let foreign = stored.iter().filter(|revision| !is_genuine(revision));
-    foreign.filter_map(|revision| revision.metadata.name.clone()).collect()
+    let named = foreign.filter_map(|revision| Some((revision.metadata.name.clone()?, is_unverified(revision))));
+    named.map(|(name, is_unverified)| (name, if is_unverified { UNVERIFIED } else { FOREIGN })).collect()
+}
+
+const FOREIGN: &str = "is none that the controller stored, and has no effect; delete it";
+
+/// An object from a backup has no status.
+const UNVERIFIED: &str = "has no effect, because it has no status and this release computes another hash of its data; if a backup restored it, run the release of the controller that stored it; otherwise delete it";
+
+/// Whether another release of the controller may have stored it, with a hash that this one does not compute. A person may
+/// have written it as well, so that its content counts for nothing.
+fn is_unverified(revision: &BoundariesRevision) -> bool {
+    number_in_name(revision) == Some(revision.spec.number) && !is_genuine(revision)
+}
+
+/// The names of what may be revisions of another release, by hash.
+pub(super) fn unverified_names(stored: &[BoundariesRevision]) -> BTreeMap<String, String> {
+    let found = stored.iter().filter(|revision| is_unverified(revision));
+    found.filter_map(|revision| Some((revision.spec.hash.clone(), revision.metadata.name.clone()?))).collect()
+}
+
+/// The name of what may be the target, as another release stored it, if a person stopped its rollout: the target is the
+/// first one that this release stored of the same texts.
+pub(super) fn unverified_stop(stored: &[BoundariesRevision], target: &BoundariesRevision) -> Option<String> {
+    let texts = content_hash(&target.spec.data);
+    let before = stored.iter().filter(|revision| revision.spec.number < target.spec.number);
+    let newest = before.filter(|found| is_genuine(found) || is_unverified(found)).max_by_key(|found| found.spec.number);
+    let is_stopped = |orders: &RolloutOrders| orders.paused || orders.aborted;
+    let found = newest.filter(|found| is_unverified(found) && is_stopped(&found.spec.orders))?;
+    found.metadata.name.clone().filter(|_| content_hash(&found.spec.data) == texts)
 }
 
 fn number_in_name(revision: &BoundariesRevision) -> Option<i64> {

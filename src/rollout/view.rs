@@ -15,7 +15,7 @@ use crate::util::text::shorten;
 
 use super::history::{
     Current, History, HistoryStep, has_texts, is_recorded_stable, next_step, phase_of, retains_policy, sorted,
-    stable_before, was_complete,
+    stable_before, unverified_names, unverified_stop, was_complete,
 };
 use super::images::{Images, images_by_name, is_aborted, is_ordered_back, own_images};
 
@@ -105,6 +105,8 @@ pub(crate) struct RolloutView {
     pub stored: BTreeMap<String, StoredRevision>,
     /// The stored revisions that this release cannot parse, by hash: the name with the error.
     pub unreadable: BTreeMap<String, String>,
+    /// Names of what may be revisions of another release of the controller, by hash. They have no effect.
+    pub unverified: BTreeMap<String, String>,
     /// Why it is unknown to what groups return: that revision is one of these. No group takes the target then.
     pub stable_problem: Option<String>,
     /// Why the policy that the target was stored with, and that continues, is not known. No group takes the target then.
@@ -197,6 +199,12 @@ impl RolloutView {
             format!("groups would return to the BoundariesRevision {unreadable}; {UNREADABLE_REMEDY}")
         });
         target.is_restored = stable.is_none() && stable_problem.is_none() && target.number != 1;
+        let order_problem = match unverified_stop(revisions, object) {
+            Some(name) => Some(unverified_order(&name)),
+            // Nothing returns, and an order to stop must not begin the waves.
+            None => (target.is_restored && object.spec.orders.aborted).then(|| abort_without_history(&target.name)),
+        };
+        let order_problem = order_problem.filter(|_| !is_over && !is_aborted(object));
         let older = sorted.iter().rev().filter(|revision| revision.spec.number < target.number);
         let was_under_way = |revision: &&&BoundariesRevision| {
             let is_unstarted = || !was_complete(revision) && !is_recorded_stable(revision, object);
@@ -228,12 +236,13 @@ impl RolloutView {
             superseded: older.filter(was_under_way).filter_map(ended).collect(),
             config_problem: match &active.source {
                 BoundariesSource::LastKnownGood(why) => Some(why.clone()),
-                _ => policy_problem.clone().or_else(|| stable_problem.clone()),
+                _ => policy_problem.clone().or_else(|| stable_problem.clone()).or(order_problem),
             },
             target,
             stable,
             stored,
             unreadable,
+            unverified: unverified_names(revisions),
             stable_problem,
             policy_problem,
             policy,
@@ -383,6 +392,18 @@ const UNREADABLE_REMEDY: &str =
 fn unreadable(revision: &BoundariesRevision, error: &ConfigErrors) -> String {
     let name = revision.metadata.name.as_deref().unwrap_or_default();
     format!("{name}, which this release cannot read ({})", shorten(&error.to_string(), 300))
+}
+
+fn unverified_order(name: &str) -> String {
+    format!(
+        "a person stopped the rollout of the same content in {name}, of which this release cannot tell who stored it; correct the ConfigMap, or to continue, delete {name}"
+    )
+}
+
+fn abort_without_history(name: &str) -> String {
+    format!(
+        "a person aborted {name}, and no earlier BoundariesRevision is stored to which groups could return; correct the ConfigMap, or continue: instance-manager rollout resume {name}"
+    )
 }
 
 fn unreadable_policy(revision: &BoundariesRevision, error: &str) -> String {

@@ -52,8 +52,8 @@ pub(super) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
 }
 
 /// A line for each object that the controller did not store.
-fn foreign(names: &[String]) -> String {
-    let line = |name: &String| format!("{}: none that the controller stored; it has no effect\n", escape_control(name));
+fn foreign(names: &[(String, &str)]) -> String {
+    let line = |(name, why): &(String, &str)| format!("{} {why}\n", escape_control(name));
     names.iter().map(line).collect()
 }
 

@@ -39,7 +39,7 @@ pub(super) async fn resume(args: OrderArgs) -> anyhow::Result<ExitCode> {
         let mut patch = json!({"paused": false, "aborted": false});
         if halted || has_refusals {
             patch["retries"] = json!(orders.retries + 1);
-        } else if !orders.paused {
+        } else if !orders.paused && !orders.aborted {
             return Ok((json!({}), format!("{name} is neither paused nor halted")));
         }
         let how = match phase {

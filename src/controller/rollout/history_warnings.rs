@@ -24,9 +24,7 @@ pub(super) async fn publish(
 }
 
 pub(super) fn warnings(view: &RolloutView, stored: &[BoundariesRevision]) -> Vec<String> {
-    let foreign = foreign_names(stored).into_iter().map(|name| {
-        format!("the BoundariesRevision {name} is none that the controller stored, and has no effect; delete it")
-    });
+    let foreign = foreign_names(stored).into_iter().map(|(name, why)| format!("the BoundariesRevision {name} {why}"));
     let problem = view.stable_problem.as_ref().or(view.policy_problem.as_ref());
     let held = problem.map(|problem| format!("no group takes {}, because {problem}", view.target.name));
     let others = match &view.stable_problem {
@@ -55,10 +53,12 @@ mod tests {
         let active = Arc::new(select_active(Some(&data), None, true).0);
         let view = RolloutView::of_content(&[], None, &data, &active, None).expect("a rollout");
         let spec = BoundariesRevisionSpec { number: 15, data, ..BoundariesRevisionSpec::default() };
-        let found = warnings(&view, &[BoundariesRevision::new("r15", spec)]);
-        assert_eq!(found.len(), 1);
-        assert!(found[0].contains("BoundariesRevision r15 is none that the controller stored"), "{found:?}");
-        assert!(found[0].ends_with("delete it"), "{found:?}");
+        let found = warnings(&view, &["mine", "r15"].map(|name| BoundariesRevision::new(name, spec.clone())));
+        let [mine, numbered] = found.try_into().expect("two warnings");
+        assert!(mine.contains("BoundariesRevision mine is none that the controller stored"), "{mine}");
+        // The only copy of what a backup restored must not be deleted without thought.
+        assert!(numbered.contains("BoundariesRevision r15 has no effect") && numbered.contains("backup"), "{numbered}");
+        assert!([mine, numbered].iter().all(|text| text.ends_with("delete it")));
         assert_eq!(warnings(&view, &[]), [""; 0]);
     }
 }

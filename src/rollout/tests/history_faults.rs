@@ -1,6 +1,6 @@
 //! Stored revisions that the controller did not store, or cannot read.
 
-use super::simulated_cluster::{CANARY, SimulatedCluster, canary, group};
+use super::simulated_cluster::{CANARY, Did, SimulatedCluster, canary, group};
 use crate::api::{
     BoundariesRevision, BoundariesRevisionSpec, BoundariesRevisionStatus, RolloutPhase, WaveState, WaveStatus,
 };
@@ -30,7 +30,7 @@ fn foreign_revision_begins_and_ends_nothing_and_no_group_gets_its_content() {
     assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Halted, vec!["ami-1".to_owned(); 2]));
     let status = cluster.revision("r2").status.clone().expect("a status");
     assert_eq!(status.stable.as_deref(), Some("r1"));
-    assert_eq!(foreign_names(&cluster.revisions), ["r99"]);
+    assert_eq!(foreign_names(&cluster.revisions).into_iter().map(|(name, _)| name).collect::<Vec<_>>(), ["r99"]);
     assert_eq!(cluster.phase_of("r99"), None, "it is left alone");
     // In the middle of a rollout it does not begin the waves again.
     let mut cluster = in_the_first_soak();
@@ -189,4 +189,90 @@ fn waves_of_a_policy_that_cannot_be_read_stay_recorded() {
     assert_eq!(after[..2].iter().map(essence).collect::<Vec<_>>(), before[..2].iter().map(essence).collect::<Vec<_>>());
     cluster.run_until_stable();
     assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 3]));
+}
+
+/// A backup restores the BoundariesRevisions of another release of the controller: they have no status, and this release
+/// computes another hash of their data.
+fn restore_of_another_release(cluster: &mut SimulatedCluster) {
+    let other = |hash: &str| format!("other-{hash}");
+    for revision in &mut cluster.revisions {
+        (revision.spec.hash, revision.status) = (other(&revision.spec.hash), None);
+    }
+    for group in &mut cluster.groups {
+        group.status.boundaries_revision = group.status.boundaries_revision.as_deref().map(other);
+        group.log.clear();
+    }
+    cluster.upgrade();
+}
+
+/// Nothing tells the revisions of a backup from objects that a person wrote. No node may be replaced because of them, and
+/// the admin must learn which ones they are, and which groups were made from them.
+#[test]
+fn restored_revisions_of_another_release_replace_no_node_and_are_named() {
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    restore_of_another_release(&mut cluster);
+    cluster.store();
+    let view = cluster.view().expect("a rollout");
+    assert_eq!((view.target.name.as_str(), view.is_history_lost()), ("r3", true));
+    let of_r2 = view.unverified.iter().find(|(_, name)| *name == "r2").map(|(hash, _)| hash.clone());
+    assert_eq!(of_r2, cluster.groups[1].status.boundaries_revision, "what the group's condition names");
+    for (name, why) in foreign_names(&cluster.revisions) {
+        assert!(["r1", "r2"].contains(&name.as_str()) && why.contains("backup"), "{name} {why}");
+    }
+    cluster.run_until_stable();
+    assert!(cluster.groups.iter().all(|group| !group.log.iter().any(|did| matches!(did, Did::Replaced { .. }))));
+    assert_eq!(cluster.phase("r3"), RolloutPhase::Complete);
+    // One that comes back later begins and ends nothing.
+    let first = cluster.revisions[0].clone();
+    cluster.image = "ami-3".into();
+    cluster.run_until_stable();
+    let spec = BoundariesRevisionSpec { number: 2, ..first.spec };
+    cluster.revisions.retain(|revision| revision.spec.number > 2);
+    cluster.revisions.push(BoundariesRevision::new("r2", spec));
+    let writes = cluster.writes;
+    cluster.run_until_stable();
+    assert_eq!(
+        (cluster.phase("r4"), cluster.writes, cluster.images()),
+        (RolloutPhase::Complete, writes, vec!["ami-3".to_owned(); 2])
+    );
+}
+
+/// People stopped a change. A backup brings the order back, and not what it was about, as far as the controller can tell.
+/// The change must not begin again before a person says so.
+#[test]
+fn restored_change_that_people_stopped_does_not_begin_again() {
+    for aborts in [false, true] {
+        let mut cluster = in_the_first_soak();
+        let orders = &mut cluster.revision("r2").spec.orders;
+        (orders.aborted, orders.paused) = (aborts, !aborts);
+        cluster.run_until_stable();
+        let images = cluster.images();
+        restore_of_another_release(&mut cluster);
+        cluster.run_until_stable();
+        assert_eq!((cluster.newest().as_str(), cluster.images()), ("r3", images), "abort: {aborts}");
+        let why = cluster.why("r3", "canary").unwrap_or_default();
+        assert!(why.contains("delete r2"), "{why}");
+        cluster.revisions.retain(|revision| revision.spec.number > 2);
+        cluster.run_until_stable();
+        assert_eq!((cluster.phase("r3"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
+    }
+}
+
+/// The same for a change that was aborted, when all revisions before it are lost.
+#[test]
+fn aborted_change_without_a_history_does_not_begin_again() {
+    let mut cluster = in_the_first_soak();
+    cluster.revision("r2").spec.orders.aborted = true;
+    cluster.run_until_stable();
+    cluster.revision("r2").status = None;
+    cluster.revisions.retain(|revision| revision.spec.number == 2);
+    cluster.run_until_stable();
+    assert_eq!(cluster.images(), ["ami-1"; 2]);
+    let why = cluster.why("r2", "canary").unwrap_or_default();
+    assert!(why.contains("rollout resume r2"), "{why}");
+    cluster.revision("r2").spec.orders.aborted = false;
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
 }
