@@ -78,6 +78,8 @@ pub(crate) struct Stores {
     pub config_map: tokio::sync::Mutex<Lookup<ConfigMap>>,
     /// Whether the ConfigMap is valid and not active, because the API server does not store it as a BoundariesRevision.
     pub boundaries_not_stored: AtomicBool,
+    /// Whether this process led when it activated the boundaries, and published their state.
+    pub boundaries_reported: AtomicBool,
     /// Held while the boundaries are loaded from the ConfigMap.
     pub reload_mutex: tokio::sync::Mutex<()>,
     /// Whether the ConfigMap has the annotation `lock-upgrades`.
@@ -114,6 +116,7 @@ impl Stores {
             rollout: RolloutState::default(),
             config_map: tokio::sync::Mutex::default(),
             boundaries_not_stored: AtomicBool::default(),
+            boundaries_reported: AtomicBool::default(),
             reload_mutex: tokio::sync::Mutex::default(),
             config_map_locked: RwLock::default(),
             revision_mutex: tokio::sync::Mutex::default(),

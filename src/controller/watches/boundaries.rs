@@ -108,12 +108,18 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     warn_about_flags(&mut active, data.as_ref(), ctx);
     active.warnings.extend(live.and_then(|map| unknown_lock(map.annotations())));
     let valid = matches!(active.source, BoundariesSource::Live | BoundariesSource::NotConfigured);
-    let (changed, news) = {
-        let old = ctx.stores.boundaries.get();
-        let changed = old.source != active.source || old.revision != active.revision || old.warnings != active.warnings;
-        (changed, News::since(&old, &active, stored.as_ref() == data.as_ref(), content_warnings))
+    let is_change = |old: &ActiveBoundaries| {
+        old.source != active.source || old.revision != active.revision || old.warnings != active.warnings
     };
-    if changed {
+    let old = ctx.stores.boundaries.get();
+    // Nobody may have published what this process activated while it did not lead.
+    let reported = match ctx.stores.boundaries_reported.load(Ordering::Acquire) {
+        true => old.clone(),
+        false => Arc::default(),
+    };
+    let is_unreported = is_change(&reported);
+    let news = News::since(&reported, &active, stored.as_ref() == data.as_ref(), content_warnings);
+    if is_change(&old) {
         let (source, why) = (active.source.name(), active.source.why());
         tracing::info!(source, revision = %active.revision, why, "boundaries activated");
         // They have no event, which the log would repeat.
@@ -129,10 +135,11 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
         {
             store_last_known_good(data, &ctx.planner, &ctx.config_namespace, Timestamp::now()).await;
         }
-        if changed {
+        if is_unreported {
             publish_boundaries_events(live, &active, &news, errors.as_ref(), ctx).await;
         }
     }
+    ctx.stores.boundaries_reported.store(ctx.is_leader(), Ordering::Release);
     let (revision, warnings) = (active.revision.clone(), active.warnings.len());
     let active = Arc::new(active);
     // The groups must know that the new content waits for its wave before they see it.
@@ -332,8 +339,8 @@ struct News {
 }
 
 impl News {
-    /// What is new since the old state. A process that has just started knows nothing of before; the stored last known good
-    /// content does (`is_stored`). It does not know the `content_warnings` from those about flags and annotations, which
+    /// What is new since the old state. A process that has just started, or just leads, knows nothing of before; the stored
+    /// last known good content does (`is_stored`). It does not know the `content_warnings` from those about flags and annotations, which
     /// follow them and are repeated.
     fn since(old: &ActiveBoundaries, active: &ActiveBoundaries, is_stored: bool, content_warnings: usize) -> Self {
         let has_started = old.source == BoundariesSource::Unknown;
@@ -446,6 +453,52 @@ mod tests {
         assert_eq!(warned(&started, false), of_content + 1, "the content was edited while no controller ran");
         let other = select_active(None, None, false).0;
         assert_eq!(warned(&other, true), of_content + 1, "the content is live again");
+    }
+
+    /// An admin edits the ConfigMap while no controller leads. The events of the ConfigMap are where the admin looks whether
+    /// the edit is valid and active. What the leader before has published is not repeated.
+    #[tokio::test]
+    async fn new_leader_publishes_what_it_loaded_while_nobody_led() {
+        let good = "restricted: [spec.eks.maxSize]";
+        for (edit, stored, expected) in [
+            (good, None, vec!["BoundariesWarning", "BoundariesApplied"]),
+            (good, Some(good), vec![]),
+            ("restricted: [", Some(good), vec!["UnmarshalDefaults"]),
+        ] {
+            let reasons = Arc::new(Mutex::new(vec![]));
+            let log = reasons.clone();
+            let client = crate::k8s::fake::client(move |call| match call.route() {
+                ("POST", path) if path.contains("/events") => {
+                    log.lock().unwrap().push(call.body["reason"].as_str().unwrap_or_default().to_owned());
+                    (201, call.body)
+                }
+                ("GET", path) if path.ends_with(LAST_KNOWN_GOOD_CONFIG_MAP) && stored.is_some() => {
+                    let data = json!({"boundaries": stored});
+                    (200, json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {}, "data": data}))
+                }
+                ("GET", path) if path.ends_with("boundariesrevisions") => {
+                    (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}))
+                }
+                ("GET", _) => crate::k8s::fake::failure(404, "NotFound", "there is none"),
+                _ => crate::k8s::fake::failure(403, "Forbidden", "not now"),
+            });
+            let mut ctx = context(client);
+            let lead = |ctx: &mut Arc<Context>, leadership| {
+                Arc::get_mut(ctx).expect("no task writes meanwhile").leadership = leadership;
+            };
+            lead(&mut ctx, crate::leader::election::Leadership::lost());
+            let data = Some([("boundaries".to_owned(), edit.to_owned())].into());
+            *ctx.stores.config_map.lock().await = Lookup::Present(ConfigMap { data, ..ConfigMap::default() });
+            reload(&ctx).await;
+            assert_eq!(*reasons.lock().unwrap(), [""; 0], "a standby publishes nothing");
+            lead(&mut ctx, crate::leader::election::always());
+            for _ in 0..2 {
+                tokio::time::timeout(Duration::from_secs(5), reload(&ctx)).await.expect("it waits for nothing");
+                let mut published = reasons.lock().unwrap().clone();
+                published.dedup();
+                assert_eq!(published, expected, "{edit} {stored:?}");
+            }
+        }
     }
 
     #[tokio::test]
