@@ -66,6 +66,13 @@ pub struct BoundariesRevisionStatus {
     /// The waves, in order.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub waves: Vec<WaveStatus>,
+    /// The first groups that the rollout waits for now, with the reason: groups of open waves that are not done, and groups
+    /// that the controller could not assess yet. Those that do not continue by themselves come first.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub waits_for: Vec<LaggingGroup>,
+    /// How many more groups the rollout waits for.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "is_zero")]
+    pub waits_for_more: i64,
     /// The first groups that do not have the revision although their wave is open or passed, with the reason.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<LaggingGroup>,
@@ -289,7 +296,7 @@ pub struct GroupDrainForecast {
     pub message: String,
 }
 
-/// A group that does not have the revision although its wave is open or passed.
+/// A group that does not have the revision, or not on all its nodes, with the reason.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LaggingGroup {

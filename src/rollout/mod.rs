@@ -14,6 +14,7 @@ mod images;
 mod impact;
 mod new_images;
 mod patience;
+mod pending_groups;
 mod progress;
 mod running;
 mod summary;

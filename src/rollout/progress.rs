@@ -94,6 +94,10 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
         status.retries = Some(view.orders.retries);
     }
     status.phase = Some(phase);
+    (status.waits_for, status.waits_for_more) = match phase {
+        RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Returning => summary.pending.listed(),
+        RolloutPhase::Halted | RolloutPhase::Complete | RolloutPhase::Aborted | RolloutPhase::Superseded => (vec![], 0),
+    };
     set_conditions(input, &mut status, phase);
     // After the conditions: they say which checks of an open wave failed.
     if matches!(phase, RolloutPhase::Returning | RolloutPhase::Aborted) {

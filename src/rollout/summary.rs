@@ -7,10 +7,11 @@ use jiff::Timestamp;
 use super::group::{GroupFacts, drain_blocker, uid_hash};
 use super::group_revision::{RevisionDecision, SwitchReason};
 use super::impact::RevisionImpact;
+use super::pending_groups::{Pending, PendingGroups, waits_for_wave};
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
 use crate::api::names::condition;
-use crate::api::{GroupDrainForecast, LaggingGroup, RolloutBudget, RolloutCounts, WaveState};
+use crate::api::{GroupDrainForecast, LaggingGroup, RolloutBudget, RolloutCounts, RolloutPhase, WaveState};
 use crate::boundaries::WithoutRotation;
 use crate::plan::Reason;
 use crate::util::text::shorten;
@@ -39,6 +40,8 @@ pub(crate) struct GroupSummary {
     pub on_target: usize,
     /// Groups that are behind although their wave is open or passed.
     pub behind: Vec<LaggingGroup>,
+    /// Groups that the rollout waits for now.
+    pub pending: PendingGroups,
     /// Affected groups: the hash of the UID, and a bit for each wave whose selectors match.
     pub affected: Vec<(i64, u32)>,
     /// Groups on which the target failed, with the failure.
@@ -117,6 +120,9 @@ impl GroupSummary {
         if progress != GroupProgress::Ignored && !is_known {
             self.unknown += 1;
         }
+        if let Some(pending) = pending(view, group, choice, &progress, is_known) {
+            self.pending.add(group.key, content_name(choice), pending);
+        }
         if !group.has(&view.target.hash) {
             self.without_target.insert(group.key.to_owned());
         }
@@ -142,6 +148,12 @@ impl GroupSummary {
             | GroupProgress::Failed(_)
             | GroupProgress::Bypassed(..) => self.add_affected(view, group, choice, progress),
         }
+    }
+
+    /// Counts a group whose Namespace is not known.
+    pub(crate) fn add_unseen(&mut self, key: &str) {
+        self.unseen += 1;
+        self.pending.add(key, None, Pending::unseen());
     }
 
     fn add_affected(
@@ -216,13 +228,37 @@ impl GroupSummary {
         if self.behind.len() >= MAX_BEHIND {
             return;
         }
-        let revision = match choice {
-            RevisionDecision::Use { content, .. } => content.as_ref().map(|content| content.name.clone()),
-            RevisionDecision::Switch(switch) => Some(switch.content.name.clone()),
-        };
-        let message = shorten(message, 300);
+        let (revision, message) = (content_name(choice), shorten(message, 300));
         self.behind.push(LaggingGroup { group: group.key.to_owned(), revision, reason, message });
     }
+}
+
+/// Name of the revision that a group has, or takes now.
+fn content_name(choice: &RevisionDecision) -> Option<String> {
+    match choice {
+        RevisionDecision::Use { content, .. } => content.as_ref().map(|content| content.name.clone()),
+        RevisionDecision::Switch(switch) => Some(switch.content.name.clone()),
+    }
+}
+
+/// Why the rollout waits for a group; `None` if it does not.
+fn pending(
+    view: &RolloutView,
+    group: &GroupFacts,
+    choice: &RevisionDecision,
+    progress: &GroupProgress,
+    is_known: bool,
+) -> Option<Pending> {
+    let is_unfinished = match (view.phase(), progress) {
+        (RolloutPhase::Assessing, GroupProgress::Ignored) => false,
+        (RolloutPhase::Assessing, _) => return (!is_known).then(|| Pending::unknown(view)),
+        (RolloutPhase::Rolling, GroupProgress::Waiting | GroupProgress::Rolling) => {
+            waits_for_wave(view, group.wave(view))
+        }
+        (RolloutPhase::Rolling | RolloutPhase::Returning, GroupProgress::Moving) => true,
+        _ => false,
+    };
+    is_unfinished.then(|| Pending::unfinished(view, group, choice))
 }
 
 /// Why a group of a wave waits, in one word; `None` when it continues, or is done.

@@ -11,8 +11,8 @@ use super::ordered_by::{last_order, words};
 use super::read::{NO_ROLLOUT, find, is_about_to_begin, remedy, serialized};
 use crate::api::names::CONFIG_MAP;
 use crate::api::{
-    BoundariesRevision, BoundariesRevisionStatus, CheckState, CheckStatus, RolloutOrders, RolloutPhase, WaveState,
-    WaveStatus, rfc3339,
+    BoundariesRevision, BoundariesRevisionStatus, CheckState, CheckStatus, LaggingGroup, RolloutOrders, RolloutPhase,
+    WaveState, WaveStatus, rfc3339,
 };
 use crate::boundaries::{Approval, Boundaries, ROLLOUT_KEY, RolloutPolicy, Wave};
 use crate::cli::args::{OutputFormat, RolloutStatusArgs};
@@ -113,19 +113,14 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
     let rows = status.waves.iter().map(|wave| row(wave, phase, policy, &or_dash));
     text += "\n";
     text += &table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "  ");
-    if !status.behind.is_empty() {
-        let header = ["BEHIND", "ON", "REASON", "WHY"].map(str::to_owned);
-        let rows = status.behind.iter().map(|group| {
-            [
-                group.group.clone(),
-                or_dash(group.revision.as_deref().unwrap_or_default()),
-                group.reason.clone(),
-                group.message.clone(),
-            ]
-        });
-        text += "\n";
-        text += &table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "  ");
+    // The status of a revision that was superseded is not written any more.
+    if phase != RolloutPhase::Superseded {
+        text += &groups("WAITS FOR", &status.waits_for);
+        if status.waits_for_more > 0 {
+            text += &format!("  and {} more\n", status.waits_for_more);
+        }
     }
+    text += &groups("BEHIND", &status.behind);
     if !status.drains_foreseen.is_empty() {
         let header = ["DRAIN FORESEEN", "WHY"].map(str::to_owned);
         let rows = status.drains_foreseen.iter().map(|drain| [drain.group.clone(), drain.message.clone()]);
@@ -133,6 +128,19 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
         text += &table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "  ");
     }
     text
+}
+
+/// A table of groups with the revision that each has and the reason; empty without groups.
+fn groups(title: &str, groups: &[LaggingGroup]) -> String {
+    if groups.is_empty() {
+        return String::new();
+    }
+    let header = [title, "ON", "REASON", "WHY"].map(str::to_owned);
+    let rows = groups.iter().map(|group| {
+        let revision = group.revision.clone().unwrap_or_else(|| "-".to_owned());
+        [group.group.clone(), revision, group.reason.clone(), group.message.clone()]
+    });
+    format!("\n{}", table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "  "))
 }
 
 /// What a person ordered and the recorded phase does not show yet: the controller looks every few seconds.
@@ -340,6 +348,23 @@ mod tests {
         let text = describe(&revision, None, Timestamp::now());
         let line = text.lines().find(|line| line.trim_start().starts_with("canary")).unwrap_or_default();
         assert!(line.ends_with("2 changing, 1 Locked"), "{text}");
+    }
+
+    /// At 3 a.m. a person needs the names of the groups that a wave waits for, and what each of them waits for.
+    #[test]
+    fn status_names_the_groups_that_the_rollout_waits_for() {
+        let mut revision = revision();
+        let status = revision.status.as_mut().expect("a status");
+        status.waits_for = serde_json::from_value(json!([
+            {"group": "team-a/db", "revision": "r14", "reason": "DrainBlocked", "message": "pod db-0: budget db"},
+        ]))
+        .expect("groups");
+        status.waits_for_more = 12;
+        let text = describe(&revision, None, Timestamp::now());
+        let after = text.split("WAITS FOR").nth(1).expect("a table");
+        assert!(after.contains("team-a/db  r14  DrainBlocked  pod db-0: budget db\n  and 12 more\n"), "{text}");
+        revision.status.as_mut().expect("a status").phase = Some(RolloutPhase::Superseded);
+        assert!(!describe(&revision, None, Timestamp::now()).contains("WAITS FOR"));
     }
 
     /// Who orders something and looks at once must not believe that it had no effect.

@@ -302,7 +302,7 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
         };
         let namespace = group.namespace().unwrap_or_default();
         let Some(texts) = texts.get(&namespace) else {
-            summary.unseen += 1;
+            summary.add_unseen(&super::group_key(&stored));
             continue;
         };
         let key = super::group_key(&stored);
@@ -365,6 +365,8 @@ fn is_transition(before: &BoundariesRevisionStatus, after: &BoundariesRevisionSt
             waves,
             groups: counts,
             behind: vec![],
+            waits_for: vec![],
+            waits_for_more: 0,
             budget: None,
             drains_foreseen: vec![],
             checks: vec![],

@@ -937,6 +937,41 @@ fn wave_says_how_many_of_its_groups_wait_and_why() {
     assert_eq!(cluster.waiting("r2", "rest")["Blocked"], 1);
 }
 
+/// The groups that the status of a revision names, with the reasons.
+fn waits_for(cluster: &mut SimulatedCluster, name: &str) -> Vec<(String, String)> {
+    let status = cluster.revision(name).status.clone().expect("a status");
+    status.waits_for.into_iter().map(|group| (group.group, group.reason)).collect()
+}
+
+/// An admin sees which groups an open wave waits for: those that are blocked first, and a limited number of names.
+#[test]
+fn status_names_the_groups_that_an_open_wave_waits_for() {
+    let mut groups: Vec<Group> = (0..12).map(|number| group(&format!("g{number}"))).collect();
+    groups.iter_mut().for_each(|group| group.nodes = vec!["ami-1".into(); 50]);
+    groups.push(canary("c"));
+    let mut cluster = SimulatedCluster::new(CANARY, groups);
+    cluster.image = "ami-2".into();
+    cluster.group("g3").answers = false;
+    cluster.run(2);
+    let assessed = [("team/g3".to_owned(), "Assessing".to_owned())];
+    assert_eq!((cluster.phase("r2"), waits_for(&mut cluster, "r2")), (RolloutPhase::Assessing, assessed.into()));
+    cluster.group("g3").answers = true;
+    cluster.run_until(|cluster| cluster.waves("r2")[0].1 == WaveState::Soaking);
+    assert_eq!(waits_for(&mut cluster, "r2"), [], "a soak waits for no group");
+    cluster.run_until(|cluster| cluster.groups[5].nodes.contains(&"ami-2".to_owned()));
+    cluster.group("g7").locked = true;
+    cluster.run(2);
+    let found = waits_for(&mut cluster, "r2");
+    let status = cluster.revision("r2").status.clone().expect("a status");
+    assert_eq!(found[0], ("team/g7".to_owned(), "Locked".to_owned()));
+    assert_eq!((found.len(), status.waits_for_more), (10, 2));
+    assert!(status.waits_for[1].message.contains("of 50 nodes run r2"), "{:?}", status.waits_for[1]);
+    cluster.revision("r2").spec.orders.aborted = true;
+    cluster.group("g7").locked = false;
+    cluster.run_until_stable();
+    assert_eq!(waits_for(&mut cluster, "r2"), []);
+}
+
 /// Nothing is planned for a group whose object does not match the schema: a complete rollout must not hide that.
 #[test]
 fn group_that_cannot_be_decoded_is_listed_as_behind() {
