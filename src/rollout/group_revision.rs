@@ -133,6 +133,8 @@ fn rollout_block(input: &DecisionInput, own: &StoredRevision) -> Option<Rotation
         RolloutPhase::Halted => stop("halted"),
         RolloutPhase::Returning | RolloutPhase::Aborted => None,
         _ if view.orders.paused => stop("paused"),
+        // Nothing is stored to which the group could return.
+        _ if view.orders.aborted && view.is_history_lost() => stop("aborted"),
         _ if is_paused_before(input, own) => {
             let why = format!("the rollout of {}, which was paused when {target} came,", own.name);
             Some(RotationBlock { why, uncordons: true })

@@ -204,7 +204,8 @@ impl RolloutView {
             // Nothing returns, and an order to stop must not begin the waves.
             None => (target.is_restored && object.spec.orders.aborted).then(|| abort_without_history(&target.name)),
         };
-        let order_problem = order_problem.filter(|_| !is_over && !is_aborted(object));
+        let has_returned = matches!(status.phase, Some(RolloutPhase::Returning | RolloutPhase::Aborted));
+        let order_problem = order_problem.filter(|_| !is_over && !has_returned);
         let older = sorted.iter().rev().filter(|revision| revision.spec.number < target.number);
         let was_under_way = |revision: &&&BoundariesRevision| {
             let is_unstarted = || !was_complete(revision) && !is_recorded_stable(revision, object);

@@ -260,6 +260,25 @@ fn restored_change_that_people_stopped_does_not_begin_again() {
     }
 }
 
+/// All revisions before a change are deleted while groups replace nodes for it, and then a person aborts it. Nothing is left
+/// to which groups could return, but no further node may be replaced.
+#[test]
+fn abort_without_a_history_stops_the_rotation() {
+    let mut cluster = two_waves();
+    cluster.group("c").nodes = vec!["ami-1".into(); 20];
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.groups[0].nodes.contains(&"ami-2".to_owned()));
+    cluster.revisions.retain(|revision| revision.spec.number == 2);
+    cluster.revision("r2").spec.orders.aborted = true;
+    cluster.poll();
+    let nodes = cluster.groups[0].nodes.clone();
+    cluster.run_until_stable();
+    assert_eq!((&cluster.groups[0].nodes, cluster.images()[1].as_str()), (&nodes, "ami-1"));
+    cluster.revision("r2").spec.orders.aborted = false;
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
+}
+
 /// The same for a change that was aborted, when all revisions before it are lost.
 #[test]
 fn aborted_change_without_a_history_does_not_begin_again() {
