@@ -44,7 +44,9 @@ impl RolloutView {
             return None;
         }
         let arrived = self.arrived().unwrap_or(now);
-        let delayed = arrived.checked_add(self.delay).ok().filter(|until| now < *until);
+        // Without a delay, an API server whose clock is ahead delays nothing.
+        let ends = arrived.checked_add(self.delay).ok().filter(|_| !self.delay.is_zero());
+        let delayed = ends.filter(|until| now < *until);
         if let Some(until) = delayed {
             return Some(format!("the delay of this cluster until {}", rfc3339(until)));
         }

@@ -45,7 +45,9 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     // A predecessor that a user deleted stays named.
     status.stable = view.stable.as_ref().map(|stable| stable.name.clone()).or(status.stable);
     status.without_waves = view.is_return().then_some(true);
-    status.begun.get_or_insert_with(|| rfc3339(input.now));
+    // A time that lies ahead was written before the clock went back.
+    let begun: Option<Timestamp> = status.begun.as_deref().and_then(|text| text.parse().ok());
+    status.begun = Some(rfc3339(begun.filter(|begun| *begun <= input.now).unwrap_or(input.now)));
     status.groups = Some(summary.counts);
     status.behind = summary.behind.clone();
     status.budget = summary.budget.clone();
@@ -135,6 +137,7 @@ fn after_orders(input: &ProgressInput, status: &mut BoundariesRevisionStatus) ->
         // An earlier revision that came back, because the ConfigMap went back to it.
         RolloutPhase::Superseded => {
             close_waves(&mut status.waves);
+            status.begun = Some(rfc3339(input.now));
             RolloutPhase::Assessing
         }
         other => other,
@@ -155,9 +158,16 @@ fn stop_waves(waves: &mut [WaveStatus]) {
     }
 }
 
+/// By which part of the time an urgent change is assessed: a group about which AWS says nothing must not delay a security fix.
+const URGENT_PART: i32 = 10;
+
 fn is_assessed(input: &ProgressInput, status: &BoundariesRevisionStatus) -> bool {
     let begun: Option<Timestamp> = status.begun.as_deref().and_then(|text| text.parse().ok());
-    let is_late = begun.is_none_or(|begun| input.now.duration_since(begun) >= input.assessment_limit);
+    let limit = match input.view.urgent_until(input.now) {
+        Some(_) => input.assessment_limit / URGENT_PART,
+        None => input.assessment_limit,
+    };
+    let is_late = begun.is_none_or(|begun| input.now.duration_since(begun) >= limit);
     input.summary.unknown == 0 || is_late || input.view.is_return()
 }
 

@@ -116,7 +116,9 @@ impl GroupSummary {
         self.returning += usize::from(group.has_part(view) && group.is_returning(view) && !is_stuck);
         let is_over = |wait: &Wait| wait.reason == WaitReason::BudgetUsedUp;
         self.begins_wait |= matches!(choice, RevisionDecision::Use { waits: Some(wait), .. } if is_over(wait));
-        let is_known = *group.forecast != RevisionImpact::Unknown || group.has(&view.target.hash);
+        // Without its content, nothing can be found out about the group before its turn.
+        let has_no_content = matches!(choice, RevisionDecision::Use { content: None, .. });
+        let is_known = *group.forecast != RevisionImpact::Unknown || group.has(&view.target.hash) || has_no_content;
         if progress != GroupProgress::Ignored && !is_known {
             self.unknown += 1;
         }

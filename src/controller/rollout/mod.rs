@@ -388,7 +388,8 @@ async fn write(
     polled: &mut PollState,
     now: Timestamp,
 ) -> Result<(), KubeError> {
-    let is_due = polled.written_at.is_none_or(|at| now.duration_since(at) >= COUNT_INTERVAL);
+    // The clock may have gone back since.
+    let is_due = polled.written_at.is_none_or(|at| now.duration_since(at).abs() >= COUNT_INTERVAL);
     let Some(patch) = diff_merge_patch(&json!(view.status), &json!(status)).filter(|_| is_transition || is_due) else {
         return Ok(());
     };

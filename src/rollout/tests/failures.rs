@@ -379,6 +379,62 @@ fn waves_open_when_the_change_is_assessed_or_after_ten_minutes() {
     }
 }
 
+/// A security fix does not wait for ten minutes, because AWS says nothing about one group. A clock that was wrong when the
+/// change came does not delay it, either.
+#[test]
+fn urgent_change_is_assessed_within_a_minute() {
+    let urgent = format!("urgentUntil: '2030-01-01T00:00:00Z'\n{}", CANARY);
+    for (policy, is_wrong, polls) in [(urgent.as_str(), false, 6), (CANARY, true, 46)] {
+        let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a"), group("b")]);
+        cluster.policy = Some(policy.to_owned());
+        cluster.group("a").answers = false;
+        cluster.image = "ami-2".into();
+        let hours = jiff::SignedDuration::from_hours(if is_wrong { 1 } else { 0 });
+        cluster.now += hours;
+        cluster.run(1);
+        cluster.now -= hours;
+        cluster.run(2);
+        assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Assessing, vec!["ami-1".to_owned(); 3]));
+        cluster.run(polls);
+        assert_ne!(cluster.phase("r2"), RolloutPhase::Assessing);
+        assert_eq!(cluster.images()[0], "ami-2", "{policy}");
+    }
+}
+
+/// The ConfigMap goes back to a change that was superseded, whose object is the newest again because a person deleted the
+/// one after it. What it means for the groups is asked again before a wave opens.
+#[test]
+fn change_that_is_the_newest_again_is_assessed_again() {
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+    cluster.image = "ami-2".into();
+    cluster.store();
+    cluster.revision("r2").spec.orders.paused = true;
+    cluster.run(60);
+    cluster.image = "ami-3".into();
+    cluster.run(1);
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Superseded);
+    cluster.image = "ami-2".into();
+    cluster.revisions.retain(|revision| revision.spec.number < 3);
+    cluster.revision("r2").spec.orders.paused = false;
+    cluster.group("a").answers = false;
+    cluster.groups.iter_mut().for_each(|group| group.known = None);
+    cluster.run(3);
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Assessing, vec!["ami-1".to_owned(); 2]));
+}
+
+/// The controller cannot find out what the change means for a group whose revision is lost. The others do not wait for that.
+#[test]
+fn group_whose_revision_is_lost_delays_no_assessment() {
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+    cluster.group("a").status.boundaries_revision = Some("lost".into());
+    cluster.group("a").status.config_md5 = Some("lost".into());
+    cluster.group("a").answers = false;
+    cluster.image = "ami-2".into();
+    cluster.run(5);
+    assert_eq!(cluster.groups[1].waits, Some(WaitReason::RevisionUnknown));
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Rolling, vec!["ami-2".into(), "ami-1".into()]));
+}
+
 /// A group on which the halted change works keeps it until the correction: to return would replace its nodes twice.
 #[test]
 fn group_that_is_done_with_a_halted_change_waits_for_the_correction_with_it() {
