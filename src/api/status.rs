@@ -407,6 +407,12 @@ pub struct ManagedAttributes {
     /// Taints on the managed node group, or taints that change in place on the nodes of a scaling group, as key:effect.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<String>,
+    /// Whether the spec set another maxUnavailable of the managed node group than EKS does by default.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "std::ops::Not::not")]
+    pub max_unavailable: bool,
+    /// Whether the spec switched on the repair of nodes of the managed node group.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "std::ops::Not::not")]
+    pub node_repair: bool,
     /// ARNs of roles whose entry in kube-system/aws-auth the controller added.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub auth_entries: Vec<String>,

@@ -149,6 +149,11 @@ pub enum MaxUnavailable {
     Percent(i32),
 }
 
+impl MaxUnavailable {
+    /// What EKS uses for a node group that is created without one.
+    pub(crate) const DEFAULT: MaxUnavailable = MaxUnavailable::Count(1);
+}
+
 impl std::fmt::Display for MaxUnavailable {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         match self {

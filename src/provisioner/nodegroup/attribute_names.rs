@@ -2,16 +2,20 @@
 
 use std::collections::BTreeSet;
 
+use super::desired::DesiredSpec;
 use super::names::nodegroup_in_arn;
 use super::observed::ObservedState;
 use super::resolve::ResolvedGroup;
 use super::update::taint_key;
 use crate::api::ManagedAttributes;
+use crate::aws::nodegroup::{MaxUnavailable, Nodegroup};
 
 /// The kinds of names in the record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum NameKind {
     Label,
+    MaxUnavailable,
+    NodeRepair,
     Nodegroup,
     Tag,
     Taint,
@@ -22,6 +26,8 @@ impl NameKind {
     pub(crate) fn named(self, name: &str) -> String {
         let kind = match self {
             Self::Label => "label",
+            Self::MaxUnavailable => return "maxUnavailable".to_owned(),
+            Self::NodeRepair => return "node repair".to_owned(),
             Self::Nodegroup => "node group",
             Self::Tag => "tag",
             Self::Taint => "taint",
@@ -37,7 +43,19 @@ pub(crate) fn shown(state: &ObservedState) -> BTreeSet<String> {
     let taints = found().flat_map(|n| &n.taints).map(|taint| NameKind::Taint.named(&taint_key(taint)));
     let tags = found().flat_map(|n| n.tags.keys()).map(|key| NameKind::Tag.named(key));
     let names = found().map(|n| NameKind::Nodegroup.named(&n.name.to_string()));
-    labels.chain(taints).chain(tags).chain(names).collect()
+    let max_unavailable = found().any(has_max_unavailable).then(|| NameKind::MaxUnavailable.named(""));
+    let repair = found().any(|n| n.repair).then(|| NameKind::NodeRepair.named(""));
+    labels.chain(taints).chain(tags).chain(names).chain(max_unavailable).chain(repair).collect()
+}
+
+/// Whether a node group has another maxUnavailable than EKS sets by default.
+pub(crate) fn has_max_unavailable(found: &Nodegroup) -> bool {
+    found.max_unavailable.is_some_and(|n| n != MaxUnavailable::DEFAULT)
+}
+
+/// Whether the spec asks for another maxUnavailable than EKS sets by default.
+pub(crate) fn sets_max_unavailable(desired: &DesiredSpec) -> bool {
+    desired.max_unavailable.is_some_and(|n| n != MaxUnavailable::DEFAULT)
 }
 
 /// What the spec asks for.
@@ -46,7 +64,9 @@ pub(crate) fn desired(r: &ResolvedGroup) -> BTreeSet<String> {
     let taints = r.desired.taints.iter().map(|taint| NameKind::Taint.named(&taint_key(taint)));
     let tags = r.desired.tags.keys().map(|key| NameKind::Tag.named(key));
     let name = NameKind::Nodegroup.named(&r.name.to_string());
-    labels.chain(taints).chain(tags).chain([name]).collect()
+    let max_unavailable = sets_max_unavailable(&r.desired).then(|| NameKind::MaxUnavailable.named(""));
+    let repair = (r.desired.node_repair == Some(true)).then(|| NameKind::NodeRepair.named(""));
+    labels.chain(taints).chain(tags).chain([name]).chain(max_unavailable).chain(repair).collect()
 }
 
 /// What the status records. A node group whose ARN is recorded was seen, so it is gone when EKS does not show it.
@@ -55,7 +75,10 @@ pub(crate) fn recorded(managed: &ManagedAttributes) -> BTreeSet<String> {
     let (labels, taints) = (named(NameKind::Label, &managed.labels), named(NameKind::Taint, &managed.taints));
     let unseen = managed.nodegroups.iter().filter(|name| !was_seen(managed, name));
     let nodegroups = unseen.map(|name| NameKind::Nodegroup.named(name));
-    labels.into_iter().chain(taints).chain(named(NameKind::Tag, &managed.tags)).chain(nodegroups).collect()
+    let max_unavailable = managed.max_unavailable.then(|| NameKind::MaxUnavailable.named(""));
+    let repair = managed.node_repair.then(|| NameKind::NodeRepair.named(""));
+    let lists = labels.into_iter().chain(taints).chain(named(NameKind::Tag, &managed.tags)).chain(nodegroups);
+    lists.chain(max_unavailable).chain(repair).collect()
 }
 
 /// Whether EKS has shown a recorded node group: its ARN is recorded then.

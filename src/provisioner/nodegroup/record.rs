@@ -1,6 +1,6 @@
 //! Records in the status which attributes the controller sets, before it sets them.
 
-use super::attribute_names::{NameKind, was_seen};
+use super::attribute_names::{self, NameKind, was_seen};
 use super::health;
 use super::input::PlanInput;
 use super::names::nodegroup_in_arn;
@@ -79,7 +79,11 @@ fn managed_attributes(
     let has_label = |key: &String| keeps(NameKind::Label, key, &|n| n.labels.contains_key(key));
     let has_taint =
         |key: &String| keeps(NameKind::Taint, key, &|n| n.taints.iter().any(|t| update::taint_key(t) == *key));
+    let has_max_unavailable = || keeps(NameKind::MaxUnavailable, "", &attribute_names::has_max_unavailable);
+    let has_repair = || keeps(NameKind::NodeRepair, "", &|n| n.repair);
     ManagedAttributes {
+        max_unavailable: attribute_names::sets_max_unavailable(desired) || old.max_unavailable && has_max_unavailable(),
+        node_repair: desired.node_repair == Some(true) || old.node_repair && has_repair(),
         tags: desired_and_recorded(desired.tags.keys().cloned(), &old.tags, has_tag),
         labels: desired_and_recorded(desired.labels.keys().cloned(), &old.labels, has_label),
         taints: desired_and_recorded(desired.taints.iter().map(update::taint_key), &old.taints, has_taint),

@@ -11,10 +11,12 @@ use super::observed::ObservedNodegroup;
 use super::ownership::to_tags;
 use super::resolve::ResolvedGroup;
 use super::{adopt, health};
+use crate::api::ManagedAttributes;
 use crate::aws::nodegroup::{MaxUnavailable, NodegroupChange, NodegroupSizes, NodegroupTaint, NodegroupVersion};
 use crate::ownership::{has_ownership_tags, tagging_blocked};
 use crate::plan::NodegroupStep;
 use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Recheck, waiting};
+use crate::provisioner::rejected_fields::Part;
 
 /// The key of a taint in the record: Kubernetes identifies a taint by its key and effect.
 pub(crate) fn taint_key(taint: &NodegroupTaint) -> String {
@@ -151,28 +153,33 @@ fn config_change(
         reasons.push(Drift::new("taints", taint, ""));
         change.remove_taints.push(taint.clone());
     }
-    if spec.max_unavailable.is_some() && spec.max_unavailable != found.max_unavailable {
-        let text = |n: Option<crate::aws::nodegroup::MaxUnavailable>| n.map(|n| n.to_string()).unwrap_or_default();
-        reasons.push(Drift::new(
-            "strategy.managed.maxUnavailable",
-            text(found.max_unavailable),
-            text(spec.max_unavailable),
-        ));
-        change.max_unavailable = spec.max_unavailable;
+    let max_unavailable = spec.max_unavailable.or_else(|| default_max_unavailable(input, managed));
+    if let Some(to) = max_unavailable.filter(|to| Some(*to) != found.max_unavailable) {
+        let from = found.max_unavailable.map(|n| n.to_string()).unwrap_or_default();
+        reasons.push(Drift::new("strategy.managed.maxUnavailable", from, to));
+        change.max_unavailable = Some(to);
     }
     // The spec sets none, and EKS refuses a maximum size below what it has.
     if let (Some(sizes), None, Some(MaxUnavailable::Count(count))) =
-        (change.sizes, spec.max_unavailable, found.max_unavailable)
+        (change.sizes, max_unavailable, found.max_unavailable)
         && count > sizes.max
     {
         reasons.push(Drift::new("updateConfig.maxUnavailable", count, sizes.max));
         change.max_unavailable = Some(MaxUnavailable::Count(sizes.max));
     }
-    if let Some(repair) = spec.node_repair.filter(|repair| *repair != found.repair) {
+    let repair = spec.node_repair.or_else(|| managed.node_repair.then_some(false));
+    if let Some(repair) = repair.filter(|repair| *repair != found.repair) {
         reasons.push(Drift::new("nodeRepairConfig.enabled", found.repair, repair));
         change.repair = Some(repair);
     }
     change
+}
+
+/// The default of EKS, once the spec no longer has the value that it had set. A strategy that cannot be used does not say
+/// whether it has one.
+fn default_max_unavailable(input: &PlanInput, managed: &ManagedAttributes) -> Option<MaxUnavailable> {
+    let is_known = !input.resolved.broken.contains(Part::Rotation);
+    (managed.max_unavailable && is_known).then_some(MaxUnavailable::DEFAULT)
 }
 
 /// The size change to send. EKS rejects a minimum or maximum that excludes the desired size, so the desired size is sent

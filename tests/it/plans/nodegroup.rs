@@ -1741,3 +1741,37 @@ fn labels_that_no_kubelet_accepts_are_refused() {
         assert_eq!(message(label), None, "{label}");
     }
 }
+
+/// EKS would go on to replace nodes that do not recover, and many nodes at once, although no field asks for it any more.
+#[test]
+fn fields_that_change_in_place_and_leave_the_spec_go_back_to_the_defaults_of_eks() {
+    let set =
+        "strategy: {managed: {maxUnavailable: 2}}\neks-managed: {configuration: {nodeRepairConfig: {enabled: true}}}";
+    let as_set = |n: &mut Nodegroup| (n.max_unavailable, n.repair) = (Some(MaxUnavailable::Count(2)), true);
+    let as_created = |n: &mut Nodegroup| (n.max_unavailable, n.repair) = (Some(MaxUnavailable::Count(1)), false);
+    let change = |scenario: &Scenario| {
+        let update = scenario.plan().steps.into_iter().find_map(|planned| match planned.step {
+            Step::Nodegroup(NodegroupStep::UpdateNodegroup { change, .. }) => Some(change),
+            _ => None,
+        });
+        update.map(|change| (change.max_unavailable, change.repair))
+    };
+    let setting = Scenario::converged("", set).nodegroup(as_created);
+    assert_eq!(change(&setting), Some((Some(MaxUnavailable::Count(2)), Some(true))));
+    let dropped = setting.with_records().nodegroup(as_set).with(|s| s.resolved = resolve_spec(""));
+    assert_eq!(change(&dropped), Some((Some(MaxUnavailable::Count(1)), Some(false))));
+    assert_eq!(change(&dropped.with_records()), change(&dropped), "also if the process ends right after the record");
+    let restored = dropped.nodegroup(as_created).with_records();
+    assert_eq!(restored.step_names(), [""; 0]);
+    let of_others = restored.nodegroup(as_set);
+    assert_eq!(change(&of_others), None, "what others set stays");
+}
+
+/// The strategy cannot be used, so that nothing tells whether it has a maxUnavailable.
+#[test]
+fn max_unavailable_stays_while_the_strategy_cannot_be_used() {
+    let mut broken = broken_scenario("strategy: {rollingUpdate: {drainTimeout: 5 parsecs}}", None);
+    broken.status.managed.get_or_insert_default().max_unavailable = true;
+    let broken = broken.nodegroup(|n| n.max_unavailable = Some(MaxUnavailable::Count(2)));
+    assert!(!broken.step_names().contains(&"UpdateNodegroup"), "{:?}", broken.step_names());
+}
