@@ -1,12 +1,13 @@
 //! Compares a node group with the spec. Pure.
 
+use super::omitted_fields;
 use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
 use crate::aws::nodegroup::Nodegroup;
 use crate::plan::Drift;
 
-/// Differences in fields that EKS cannot change in place. Fields that the spec omits are not compared, and neither are
-/// those that EKS always has a value for and did not tell.
+/// Differences in fields that EKS cannot change in place. Fields that the spec omits are compared only if the node group was
+/// created with them. Those that EKS always has a value for and did not tell are not compared.
 pub fn immutable_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift> {
     let desired = &resolved.desired.immutable;
     let mut all = Vec::new();
@@ -40,6 +41,7 @@ pub fn immutable_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift
     if desired.key_pair.is_some() {
         differs("securityGroups", &found.security_groups.join(", "), &desired.security_groups.join(", "));
     }
+    all.extend(omitted_fields::dropped(resolved, found));
     all
 }
 

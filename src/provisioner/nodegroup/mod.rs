@@ -13,6 +13,7 @@ pub mod input;
 pub(crate) mod names;
 pub(crate) mod observe;
 pub mod observed;
+mod omitted_fields;
 pub mod ownership;
 pub mod plan;
 pub(crate) mod record;

@@ -1775,3 +1775,40 @@ fn max_unavailable_stays_while_the_strategy_cannot_be_used() {
     let broken = broken.nodegroup(|n| n.max_unavailable = Some(MaxUnavailable::Count(2)));
     assert!(!broken.step_names().contains(&"UpdateNodegroup"), "{:?}", broken.step_names());
 }
+
+/// A group that is created without the field gets what EKS chooses, and the nodes would stay Spot Instances forever. What
+/// equals EKS's choice is not replaced.
+#[test]
+fn field_that_the_spec_drops_goes_back_to_what_eks_chooses() {
+    let replaced = |before: &str, after: &str| {
+        let created = Scenario::converged(&spec_text(before), &spec_text(after)).nodegroup(|n| {
+            n.disk_size = resolve_spec(&spec_text(before)).desired.immutable.disk_size.or(Some(20));
+        });
+        let creation = created.plan().steps.into_iter().find(|planned| planned.step.name() == "CreateNodegroup");
+        creation.map(|planned| planned.reasons.iter().map(ToString::to_string).collect::<Vec<_>>())
+    };
+    let reasons = |texts: &[&str]| Some(texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>());
+    assert_eq!(replaced("capacityType: SPOT", ""), reasons(&["capacityType: SPOT -> ON_DEMAND"]));
+    assert_eq!(replaced("volSize: 40", ""), reasons(&["volSize: 40 -> 20"]));
+    assert_eq!(replaced("", "instanceType: ''"), reasons(&["instanceTypes: m5.large -> t3.medium"]));
+    assert_eq!(
+        replaced("amiType: BOTTLEROCKET_x86_64, volSize: 30, capacityType: SPOT", "volSize: 30"),
+        reasons(&["capacityType: SPOT -> ON_DEMAND", "amiType: BOTTLEROCKET_x86_64 -> AL2023_x86_64_STANDARD"])
+    );
+    assert_eq!(replaced("volSize: 50, amiType: WINDOWS_CORE_2022_x86_64", "amiType: WINDOWS_CORE_2022_x86_64"), None);
+    assert_eq!(replaced("volSize: 20, capacityType: ON_DEMAND, amiType: AL2023_ARM_64_STANDARD", ""), None);
+}
+
+/// The name of a node group says that EKS chose the value, or it is another controller's.
+#[test]
+fn field_that_the_spec_never_had_stays_as_it_is() {
+    let spot = |name: Option<&str>| {
+        Scenario::converged("", "").nodegroup(|n| {
+            n.capacity_type = "SPOT".into();
+            n.disk_size = Some(40);
+            n.name.nodegroup = name.map_or(n.name.nodegroup.clone(), str::to_owned);
+        })
+    };
+    assert!(!spot(None).step_names().contains(&"CreateNodegroup"), "{:?}", spot(None).step_names());
+    assert!(!spot(Some("web")).step_names().contains(&"CreateNodegroup"), "{:?}", spot(Some("web")).step_names());
+}
