@@ -77,7 +77,7 @@ fn forged_statuses() -> Vec<(&'static str, Value)> {
 }
 
 /// Fields that name no resource, or only what belongs to a resource of the group itself.
-const NAME_NO_OTHER_RESOURCE: [&str; 67] = [
+const NAME_NO_OTHER_RESOURCE: [&str; 68] = [
     "boundariesRevision",
     "conditions",
     "configMD5",
@@ -93,6 +93,7 @@ const NAME_NO_OTHER_RESOURCE: [&str; 67] = [
     "failedReplacements.template",
     "fargate.adoptedHash",
     "fargate.retryAt",
+    "fargate.subnets",
     "fargate.waitingSince",
     "join.accessEntry",
     "joining",

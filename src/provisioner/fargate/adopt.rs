@@ -95,7 +95,7 @@ fn tag_adopted(input: &PlanInput, profile: &FargateProfile, builder: &mut Fargat
 }
 
 fn adoption_message(input: &PlanInput, profile: &FargateProfile) -> String {
-    let differences: Vec<_> = immutable_drift(input.resolved, profile).iter().map(ToString::to_string).collect();
+    let differences: Vec<_> = immutable_drift(input.resolved, profile, None).iter().map(ToString::to_string).collect();
     let differences = match differences.is_empty() {
         true => "it matches the spec".to_owned(),
         false => format!("these differences are applied with the next spec change: {}", differences.join("; ")),

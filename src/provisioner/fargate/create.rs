@@ -67,6 +67,7 @@ pub(crate) fn profile(
         return builder.plan.set_outcome_once(outcome);
     }
     let outdated = found.own.iter().find(|p| p.status == ProfileStatus::Active);
+    let reasons = outdated.map(|old| immutable_drift(r, old, input.status.fargate.as_ref())).unwrap_or_default();
     if let Some(deleted) =
         input.status.active_scaling_group_name.as_ref().filter(|_| found.own.is_empty() && was_ready(input.status))
     {
@@ -87,11 +88,11 @@ pub(crate) fn profile(
     if !builder.slot.status.profiles.contains(&name) {
         builder.slot.status.profiles.push(name.clone());
     }
+    if !r.subnets.is_empty() {
+        builder.slot.status.subnets.insert(name.clone(), r.subnets.clone());
+    }
     builder.next_status.active_scaling_group_name = Some(name.clone());
-    builder.plan.push_with_reasons(
-        FargateStep::CreateFargateProfile(input),
-        outdated.map(|old| immutable_drift(r, old)).unwrap_or_default(),
-    );
+    builder.plan.push_with_reasons(FargateStep::CreateFargateProfile(input), reasons);
     builder.plan.set_outcome_once(waiting(phase, format!("EKS is creating the Fargate profile {name}")));
 }
 

@@ -1,17 +1,30 @@
 //! Compares a Fargate profile with the spec. Pure.
 
 use super::resolve::ResolvedGroup;
+use crate::api::FargateStatus;
 use crate::aws::fargate::{FargateProfile, FargateSelector};
 use crate::plan::Drift;
+use crate::provisioner::rejected_fields::Part;
 
 /// How a profile differs from the spec, with the spec's field names. Every difference needs another profile.
-pub(crate) fn immutable_drift(resolved: &ResolvedGroup, profile: &FargateProfile) -> Vec<Drift> {
+///
+/// EKS chooses the subnets that the spec omits. It chose them for this profile, unless the spec listed those that it has
+/// (`recorded`).
+pub(crate) fn immutable_drift(
+    resolved: &ResolvedGroup,
+    profile: &FargateProfile,
+    recorded: Option<&FargateStatus>,
+) -> Vec<Drift> {
     let mut all = Vec::new();
     if profile.selectors != resolved.desired.selectors {
         let list = |s: &[FargateSelector]| s.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
         all.push(Drift::new("selectors", list(&profile.selectors), list(&resolved.desired.selectors)));
     }
-    if !resolved.subnets.is_empty() && profile.subnets != resolved.subnets {
+    let listed = recorded.and_then(|recorded| recorded.subnets.get(&profile.name));
+    let is_omitted = resolved.subnets.is_empty();
+    // Without a usable field, the subnets are not known either.
+    let is_dropped = is_omitted && listed == Some(&profile.subnets) && !resolved.broken.contains(Part::Immutable);
+    if is_dropped || !is_omitted && profile.subnets != resolved.subnets {
         all.push(Drift::new("subnets", profile.subnets.join(", "), resolved.subnets.join(", ")));
     }
     if profile.role_arn != resolved.role_arn {

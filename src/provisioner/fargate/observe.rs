@@ -170,10 +170,11 @@ pub(crate) async fn route_tables(
     state: &ObservedState,
     status: &InstanceGroupStatus,
 ) -> ObserveResult<Vec<RouteTable>> {
-    let adopted = status.fargate.as_ref().and_then(|f| f.adopted_hash.as_ref());
+    let recorded = status.fargate.as_ref();
+    let is_adopted = recorded.is_some_and(|recorded| recorded.adopted_hash.is_some());
     let found = ObservedProfiles::classify(r, state, status);
-    let is_first_observation = found.untagged.is_some() && adopted.is_none();
-    if is_first_observation || r.subnets.is_empty() || found.current(r, adopted).is_some() {
+    let is_first_observation = found.untagged.is_some() && !is_adopted;
+    if is_first_observation || r.subnets.is_empty() || found.current(r, recorded).is_some() {
         return Ok(Vec::new());
     }
     let Some(vpc) = &r.vpc else { return Ok(Vec::new()) };

@@ -3,7 +3,7 @@
 use super::drift::immutable_drift;
 use super::ownership::{RecordedOwner, is_adoptable};
 use super::resolve::ResolvedGroup;
-use crate::api::InstanceGroupStatus;
+use crate::api::{FargateStatus, InstanceGroupStatus};
 use crate::auth::access_entries as join;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
@@ -110,9 +110,13 @@ impl<'a> ObservedProfiles<'a> {
     }
 
     /// The active profile that matches the spec.
-    pub(crate) fn current(&self, resolved: &ResolvedGroup, adopted: Option<&String>) -> Option<&'a FargateProfile> {
+    pub(crate) fn current(
+        &self,
+        resolved: &ResolvedGroup,
+        recorded: Option<&FargateStatus>,
+    ) -> Option<&'a FargateProfile> {
         let active = self.own.iter().filter(|p| p.status == ProfileStatus::Active);
-        active.copied().find(|p| is_current(p, resolved, adopted))
+        active.copied().find(|p| is_current(p, resolved, recorded))
     }
 
     /// The first own profile with a status.
@@ -122,7 +126,8 @@ impl<'a> ObservedProfiles<'a> {
 }
 
 /// Whether a profile matches the spec, or was adopted and the spec (its hash) has not changed since.
-pub(crate) fn is_current(profile: &FargateProfile, resolved: &ResolvedGroup, adopted: Option<&String>) -> bool {
+pub(crate) fn is_current(profile: &FargateProfile, resolved: &ResolvedGroup, recorded: Option<&FargateStatus>) -> bool {
+    let adopted = recorded.and_then(|recorded| recorded.adopted_hash.as_ref());
     let unchanged_since_adoption = profile.name == resolved.names.first_profile && adopted == Some(&resolved.hash);
-    unchanged_since_adoption || immutable_drift(resolved, profile).is_empty()
+    unchanged_since_adoption || immutable_drift(resolved, profile, recorded).is_empty()
 }

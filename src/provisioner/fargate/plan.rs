@@ -12,7 +12,7 @@ use super::plan_builder::FargatePlanBuilder;
 use super::profile_slot::{ProfileSlot, Retry};
 use super::record::{managed_attributes, record};
 use super::{adopt, create, role};
-use crate::api::{EffectiveValues, InstanceGroupStatus, ProvisionerKind, StrategyType};
+use crate::api::{EffectiveValues, FargateStatus, InstanceGroupStatus, ProvisionerKind, StrategyType};
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::{Tag, tag_map};
@@ -45,6 +45,8 @@ pub fn plan(input: &PlanInput) -> Plan {
             plan_profiles(input, &found, &mut builder);
             let broken = input.resolved.broken.outcome();
             broken.into_iter().chain(conflict).for_each(|outcome| builder.plan.set_outcome_once(outcome));
+            let FargateStatus { profiles, subnets, .. } = &mut builder.slot.status;
+            subnets.retain(|name, _| profiles.contains(name));
             builder.next_status.fargate = Some(builder.slot.status.clone());
             record(input, &mut builder);
         }
@@ -87,8 +89,8 @@ fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, builder: &mut Farg
         let message = format!("the Fargate profile {} has an unknown status", profile.name);
         return builder.plan.set_outcome_once(waiting(Phase::Modifying, message));
     }
-    let adopted = builder.slot.status.adopted_hash.clone();
-    let serving = |p: &&FargateProfile| is_current(p, input.resolved, adopted.as_ref());
+    let recorded = builder.slot.status.clone();
+    let serving = |p: &&FargateProfile| is_current(p, input.resolved, Some(&recorded));
     let create_failed = found.with_status(ProfileStatus::CreateFailed);
     if let Some(profile) = create_failed.or_else(|| found.with_status(ProfileStatus::DeleteFailed).filter(serving)) {
         return retry_failed(input, profile, builder);
@@ -96,7 +98,7 @@ fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, builder: &mut Farg
     if found.with_status(ProfileStatus::DeleteFailed).is_none() {
         builder.slot.clear_retry();
     }
-    match found.current(input.resolved, adopted.as_ref()) {
+    match found.current(input.resolved, Some(&recorded)) {
         Some(current) => plan_current(input, found, current, conflict, builder),
         None => create::profile(input, found, conflict, builder),
     }
@@ -209,7 +211,8 @@ fn delete_outdated(
     if let Err(outcome) = builder.slot.acquire(Phase::Rotating) {
         return builder.plan.set_outcome_once(outcome);
     }
-    push_delete(input, old, builder, immutable_drift(input.resolved, old));
+    let reasons = immutable_drift(input.resolved, old, Some(&builder.slot.status));
+    push_delete(input, old, builder, reasons);
     let message =
         format!("the Fargate profile {} is active; EKS is deleting the older profile {}", current.name, old.name);
     builder.plan.set_outcome_once(waiting(Phase::Rotating, message));
@@ -217,9 +220,8 @@ fn delete_outdated(
 
 /// Deletes a profile that EKS failed to create or delete: after a delay, or at once if the spec no longer needs it.
 fn retry_failed(input: &PlanInput, profile: &FargateProfile, builder: &mut FargatePlanBuilder) {
-    let adopted = builder.slot.status.adopted_hash.clone();
-    let is_needed =
-        profile.status != ProfileStatus::CreateFailed || is_current(profile, input.resolved, adopted.as_ref());
+    let is_needed = profile.status != ProfileStatus::CreateFailed
+        || is_current(profile, input.resolved, Some(&builder.slot.status));
     if is_needed && let Retry::At(at) = builder.slot.record_failure() {
         builder.recheck_at = Some(builder.recheck_at.map_or(at, |earlier| earlier.min(at)));
         return builder.plan.set_outcome_once(profile_failed(profile, at, false));

@@ -76,10 +76,10 @@ impl PlanSnapshot for Snapshot {
 impl Snapshot {
     /// Whether a profile is replaced: EKS deletes its pods with it.
     fn replaces_profile(&self, status: &InstanceGroupStatus) -> bool {
-        let adopted = status.fargate.as_ref().and_then(|fargate| fargate.adopted_hash.as_ref());
+        let recorded = status.fargate.as_ref();
         let may_run_pods = |profile: &&&FargateProfile| profile.status != ProfileStatus::CreateFailed;
         let found = ObservedProfiles::classify(&self.resolved, &self.observed, status);
-        found.own.iter().filter(may_run_pods).any(|profile| !is_current(profile, &self.resolved, adopted))
+        found.own.iter().filter(may_run_pods).any(|profile| !is_current(profile, &self.resolved, recorded))
     }
 
     /// Applies a step to the snapshot. Returns false if its effect cannot be predicted.

@@ -1341,3 +1341,22 @@ fn externally_deleted_profile_and_role_are_reported() {
     let events = deletion_events(&converged().with(ready).with(without_role).plan());
     assert!(events.len() == 1 && events[0].starts_with("the role ") && events[0].contains("DeleteRole"), "{events:?}");
 }
+
+/// A group that is created without subnets gets those that EKS chooses. Pods would stay in the subnets that left the spec.
+#[test]
+fn subnets_that_leave_the_spec_are_chosen_by_eks_again() {
+    let chosen = || vec!["subnet-1".to_owned(), "subnet-2".to_owned()];
+    let mut scenario = converged().with_spec("eks-fargate: {subnets: []}");
+    let without_record = scenario.clone().with(|s| s.status.fargate.as_mut().expect("a record").subnets.clear());
+    assert_eq!(without_record.step_names(), [""; 0], "EKS may have chosen them");
+    for _ in 0..8 {
+        let plan = scenario.plan();
+        scenario.apply(&plan);
+        scenario.observed.profiles.iter_mut().filter(|p| p.subnets.is_empty()).for_each(|p| p.subnets = chosen());
+        scenario.finish_eks_operations();
+    }
+    assert_eq!(scenario.plan().outcome, Outcome::Converged);
+    let subnets: Vec<_> = scenario.observed.profiles.iter().map(|p| &p.subnets).collect();
+    assert_eq!(subnets, [&chosen()]);
+    assert!(scenario.status.fargate.as_ref().expect("a record").subnets.is_empty(), "{:?}", scenario.status.fargate);
+}
