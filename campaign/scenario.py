@@ -107,6 +107,7 @@ def generate(seed, disturb=True, only=None, variant=1, size=None):
         scenario["events"].insert(chance.randrange(len(scenario["events"])), draw_change(chance, name, shape_of, choices, present, shared))
     if size:
         scenario = with_releases(widened(scenario, more), random.Random(f"{seed}/releases"))
+        scenario = with_rare_fields(scenario, random.Random(f"{seed}/rare fields"))
     # Drawn separately: another set of perturbations leaves the world and its changes as they are.
     key = f"{seed}/perturbations" + (f"/{variant}" if variant > 1 else "")
     scenario = with_perturbations(scenario, random.Random(key), found) if disturb else scenario
@@ -157,6 +158,25 @@ def with_releases(scenario, chance):
         found["events"].append(event)
         if event["kind"] == "delete":
             rank.pop(event["group"], None)
+    return found
+
+
+def with_rare_fields(scenario, chance):
+    """The scenario with rare fields in its specs, which come and go with the changes of a group. Specs that cannot be realized
+    stay as they are."""
+    choices, found = {}, {**scenario, "groups": dict(scenario["groups"]), "events": []}
+
+    def varied(name, group):
+        provisioner, kept = group["spec"]["provisioner"], choices.setdefault(name, {})
+        for aspect in spec_generator.RARE[provisioner]:
+            if aspect.__name__ not in kept or chance.random() < 0.3:
+                kept[aspect.__name__] = aspect(chance)
+        return spec_generator.with_rare(group, kept)
+
+    for name, group in scenario["groups"].items():
+        found["groups"][name] = varied(name, group)
+    for event in scenario["events"]:
+        found["events"].append({**event, "to": varied(event["group"], event["to"])} if "to" in event and not event.get("bad") else event)
     return found
 
 

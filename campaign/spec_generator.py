@@ -5,6 +5,7 @@ is valid by construction, and `bad` gives those that are not. Each draw returns 
 merges: `annotations`, `strategy`, and the sections of the provisioner.
 """
 
+import json
 import re
 
 from campaign.upgrade_manager import TEMPLATE
@@ -216,6 +217,65 @@ def fargate_tags(random):
 
 def fargate_strategy(random):
     return {"strategy": {"type": "managed"}}
+
+
+# --- rare fields, which wide worlds add or omit ----------------------------------------------------
+
+HOOK = {"name": "notice", "lifecycle": "terminate", "defaultResult": "continue"}
+
+
+def rare_annotations(random):
+    """Annotations that decide tags, labels and policies."""
+    known = {PREFIX + "cluster-autoscaler-enabled": "true", PREFIX + "irsa-enabled": "true", PREFIX + "default-labels": "origin=campaign"}
+    return {"annotations": {key: known[key] for key in some(random, sorted(known))}}
+
+
+def rare_hook(random):
+    """A hook whose optional fields come and go. AWS keeps one that a call leaves out."""
+    optional = {"metadata": "campaign", "heartbeatTimeout": 45, "notificationArn": "arn:aws:lambda:us-west-2:123456789012:function:campaign"}
+    return {"rare hook": random.choice([None, *({**HOOK, **{key: optional[key] for key in some(random, sorted(optional))}} for _ in range(4))])}
+
+
+def rare_launch(random):
+    """What an instance is launched with, beside what the other aspects have."""
+    tag = {"resourceType": "network-interface", "tags": [{"key": "vpc", "value": str(random.randrange(2))}]}
+    license = "arn:aws:license-manager:us-west-2:123456789012:license-configuration:lic-0123456789abcdef0123456789abcdef"
+    return {"configuration": random.choice([{}, {}, {"tagSpecifications": [tag]}, {"licenseSpecifications": [license]}, {"placement": {"tenancy": "default"}}])}
+
+
+def rare_omission(random):
+    """What a managed node group does not say, so that EKS chooses it."""
+    return {"omitted": some(random, ["amiType", "capacityType", "instanceTypes", "volSize", "nodeRepairConfig", "managed"]) if random.random() < 0.5 else []}
+
+
+def rare_access(random):
+    """SSH access to the nodes of a managed node group."""
+    return {"configuration": random.choice([{}, {}, {"keyPairName": KEY_PAIR}])}
+
+
+def rare_subnets(random):
+    """A Fargate profile in the subnets that EKS chooses."""
+    return {"omitted": random.choice([[], ["subnets"]])}
+
+
+RARE = {"eks": (rare_annotations, rare_hook, rare_launch), "eks-managed": (rare_omission, rare_access), "eks-fargate": (rare_subnets,)}
+"""For each provisioner, what wide worlds draw in addition."""
+
+
+def with_rare(group, choices):
+    """A group with what `choices` adds to its spec, or omits from it."""
+    spec = json.loads(json.dumps(group["spec"]))
+    section = spec[spec["provisioner"]]
+    configuration = section.get("configuration", section)
+    annotations = dict(group["annotations"])
+    for fragments in choices.values():
+        annotations |= fragments.get("annotations", {})
+        configuration.update({key: value for key, value in fragments.get("configuration", {}).items() if key not in configuration})
+        if fragments.get("rare hook"):
+            configuration["lifecycleHooks"] = [*configuration.get("lifecycleHooks", []), fragments["rare hook"]]
+        for field in fragments.get("omitted", []):
+            (spec["strategy"] if field == "managed" else configuration).pop(field, None)
+    return {**group, "annotations": annotations, "spec": spec}
 
 
 # --- shapes ---------------------------------------------------------------------------------------

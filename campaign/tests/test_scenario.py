@@ -69,6 +69,23 @@ def test_releases_of_node_groups_only_rise():
     assert rises > 20
 
 
+def test_rare_fields_come_and_go_in_wide_worlds():
+    """A field that leaves the spec must leave AWS, and only a change shows whether it does."""
+    changes = {}
+    for seed in range(60):
+        one = scenario.generate(seed, size=12)
+        for name in scenario.names(one):
+            specs = [spec["spec"] for spec in scenario.specs(one, name)]
+            for before, after in zip(specs, specs[1:]):
+                provisioner = before["provisioner"]
+                fields = [{*spec[provisioner], *spec[provisioner].get("configuration", {})} for spec in (before, after) if spec["provisioner"] == provisioner]
+                for field in fields[0] ^ fields[-1]:
+                    known = changes.setdefault(f"{provisioner}: {field}", set())
+                    known.add("removed" if field in fields[0] else "added")
+    for field in ["eks: licenseSpecifications", "eks-managed: capacityType", "eks-managed: instanceTypes", "eks-managed: volSize", "eks-managed: nodeRepairConfig", "eks-fargate: subnets"]:
+        assert changes[field] == {"added", "removed"}, field
+
+
 def test_a_rollout_begins_with_images_that_are_new():
     """The oracles can tell only of new images which groups have them."""
     for seed in range(30):
