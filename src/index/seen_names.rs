@@ -4,11 +4,11 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-/// What the answers of AWS showed of one group. An answer may be older than a creation, so a name that it lacks may
-/// still appear. If the answer before had the name, the resource was removed.
+/// What the answers of AWS showed of one group. An answer may be older than a creation, and older than the answer before,
+/// so a name that it lacks may still appear. If the spec had dropped a name that was shown, the controller removed it.
 #[derive(Clone, Default)]
 pub(crate) struct SeenNames {
-    shown: BTreeSet<String>,
+    removed: BTreeSet<String>,
     missing_since: BTreeMap<String, Timestamp>,
 }
 
@@ -22,15 +22,13 @@ impl SeenNames {
         delay: SignedDuration,
         now: Timestamp,
     ) -> BTreeSet<String> {
-        let is_missed = |name: &String| {
-            !shown.contains(name) && (!self.shown.contains(name) || self.missing_since.contains_key(name))
-        };
-        let missed: BTreeSet<_> = dropped.into_iter().filter(is_missed).collect();
+        self.removed.retain(|name| dropped.contains(name));
+        self.removed.extend(dropped.intersection(&shown).cloned());
+        let missed: BTreeSet<_> = dropped.into_iter().filter(|name| !self.removed.contains(name)).collect();
         self.missing_since.retain(|name, _| missed.contains(name));
         for name in &missed {
             self.missing_since.entry(name.clone()).or_insert(now);
         }
-        self.shown = shown;
         let may_appear = |name: &String| now.duration_since(self.missing_since[name]) < delay;
         missed.into_iter().filter(may_appear).collect()
     }
@@ -42,6 +40,19 @@ mod tests {
 
     fn names(all: &[&str]) -> BTreeSet<String> {
         all.iter().map(|name| (*name).to_owned()).collect()
+    }
+
+    /// The answer that comes with the change of the spec is older than the one before.
+    #[test]
+    fn name_that_an_older_answer_lacks_may_appear_for_a_while() {
+        let mut seen = SeenNames::default();
+        let (delay, at) = (SignedDuration::from_secs(30), |second| Timestamp::from_second(second).expect("a time"));
+        let mut observe =
+            |shown: &[&str], dropped: &[&str], second| seen.observe(names(shown), names(dropped), delay, at(second));
+        assert_eq!(observe(&["a", "b"], &[], 0), names(&[]), "the spec has both");
+        assert_eq!(observe(&["a"], &["b"], 10), names(&["b"]));
+        assert_eq!(observe(&["a", "b"], &["b"], 20), names(&[]), "it is removed now");
+        assert_eq!(observe(&["a"], &["b"], 30), names(&[]), "it was removed");
     }
 
     /// The spec adds a hook and drops it at once, and AWS does not show the hook yet: it would stay forever.
