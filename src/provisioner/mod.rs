@@ -28,6 +28,7 @@ pub mod role_users;
 pub(crate) mod snapshot;
 pub(crate) mod spec_check;
 pub(crate) mod taints;
+pub(crate) mod unseen_names;
 
 use async_trait::async_trait;
 

@@ -26,7 +26,7 @@ use crate::ownership::ownership_conflict;
 use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
 use crate::plan::{EksStep, Event, EventReason, Pin, TEMPLATE_VERSION};
 use crate::provisioner::rejected_fields::Part;
-use crate::provisioner::{join_times, recreated};
+use crate::provisioner::{join_times, recreated, unseen_names};
 
 /// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
@@ -194,7 +194,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         rotation::in_place_steps::change_nodes(input, builder);
         instance_tags::change(input, group, builder);
         input.resolved.broken.outcome().into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
-        recheck_unseen_names(input, builder);
+        unseen_names::outcome(&input.observed.unseen_names).into_iter().for_each(|o| builder.set_outcome_once(o));
         readiness::check_readiness(input, group, builder);
         scale_in::report_pending(input, group, builder);
         weights::blocker(input, group).into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
@@ -212,17 +212,6 @@ fn report_rejected_fields(input: &PlanInput, builder: &mut PlanBuilder) {
         rejected.extend(&[Part::Rotation], rotation::crd_strategy::submission_problem(input));
     }
     builder.condition_updates.extend(rejected.condition(input.status));
-}
-
-/// Looks once more for what the spec dropped right after it was set: AWS may not show it yet, and it would stay.
-fn recheck_unseen_names(input: &PlanInput, builder: &mut PlanBuilder) {
-    if input.observed.unseen_names.is_empty() {
-        return;
-    }
-    let names: Vec<_> = input.observed.unseen_names.iter().map(String::as_str).collect();
-    let message =
-        format!("waiting until AWS lists what the spec no longer has, so that it can be removed: {}", names.join(", "));
-    builder.set_outcome_once(waiting(Phase::Modifying, message));
 }
 
 fn record_join_times(input: &PlanInput, builder: &mut PlanBuilder) {

@@ -90,6 +90,7 @@ pub(crate) async fn observed_state(
         }
     }
     let mut state = ObservedState {
+        unseen_tags: unseen_tags(o, r, status, &profiles),
         profiles,
         is_role_ready,
         role: found,
@@ -127,6 +128,20 @@ pub(crate) async fn observed_state(
         }
     }
     Ok(state)
+}
+
+/// The recorded keys of tags that the spec dropped and that EKS does not show, although it may soon.
+fn unseen_tags(
+    o: &Observer<'_>,
+    r: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+    profiles: &[FargateProfile],
+) -> BTreeSet<String> {
+    let Some(managed) = &status.managed else { return BTreeSet::new() };
+    let is_dropped = |key: &&String| r.tags.iter().all(|tag| tag.key != **key);
+    let dropped = managed.tags.iter().filter(is_dropped).cloned().collect();
+    let shown = profiles.iter().flat_map(|profile| &profile.tags).map(|tag| tag.key.clone()).collect();
+    o.process_state.observe_names(&r.desired.id.key(), shown, dropped, o.consistency_delay, o.now)
 }
 
 /// Whether the tags and the trust policy of a role that has its policy matter: a profile is adopted, or it fails.

@@ -1,5 +1,7 @@
 //! The observed state of a group: its profiles, its role, and its join entries.
 
+use std::collections::BTreeSet;
+
 use super::drift::immutable_drift;
 use super::ownership::{RecordedOwner, is_adoptable};
 use super::resolve::ResolvedGroup;
@@ -39,6 +41,8 @@ pub struct ObservedState {
     pub previous_role: Option<PreviousRole>,
     /// Whether another group uses the role derived for this group.
     pub is_derived_role_shared: bool,
+    /// The recorded keys of tags that the spec dropped and that EKS does not show, although it may soon.
+    pub unseen_tags: BTreeSet<String>,
     /// AWS denied tagging less than one resync period ago.
     pub tag_retry_pending: bool,
     /// The group's position in the cluster's queue for Fargate profile operations.

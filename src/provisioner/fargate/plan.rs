@@ -19,8 +19,8 @@ use crate::aws::{Tag, tag_map};
 use crate::ownership::{has_ownership_tags, tagging_blocked};
 use crate::plan::FargateStep;
 use crate::plan::{Drift, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
-use crate::provisioner::recreated;
 use crate::provisioner::rejected_fields::Part;
+use crate::provisioner::{recreated, unseen_names};
 
 /// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
@@ -166,6 +166,7 @@ fn plan_current(
             recheck: Recheck::Immediately,
         });
     }
+    unseen_names::outcome(&input.observed.unseen_tags).into_iter().for_each(|o| builder.plan.set_outcome_once(o));
     if let Some(outcome) = tagging_outcome {
         builder.plan.set_outcome_once(outcome);
     }

@@ -27,7 +27,8 @@ pub(crate) fn managed_attributes(
 ) -> ManagedAttributes {
     let r = input.resolved;
     // An answer of AWS may be older than the profile. So what was not seen stays recorded.
-    let exists = |key: &String| found.own.is_empty() || found.own.iter().any(|p| p.tags.iter().any(|t| t.key == *key));
+    let has = |key: &String| found.own.iter().any(|profile| profile.tags.iter().any(|tag| tag.key == *key));
+    let exists = |key: &String| found.own.is_empty() || input.observed.unseen_tags.contains(key) || has(key);
     let recorded_tags = old.tags.into_iter().filter(exists);
     let mut tags: Vec<_> = recorded_tags.chain(r.tags.iter().map(|t| t.key.clone())).collect();
     tags.sort();

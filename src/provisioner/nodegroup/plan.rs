@@ -12,8 +12,8 @@ use super::{adopt, blue_green, create, health, retry, update, usage};
 use crate::api::EffectiveValues;
 use crate::aws::nodegroup::{Nodegroup, NodegroupStatus};
 use crate::plan::{Outcome, Phase, Plan, PlanBuilder, StatusUpdate, waiting};
-use crate::provisioner::join_times;
 use crate::provisioner::rejected_fields::Part;
+use crate::provisioner::{join_times, unseen_names};
 
 /// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
@@ -113,6 +113,7 @@ fn plan_active(
             health::forget_update(input, builder);
         }
         broken.outcome().into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
+        unseen_names::outcome(&input.observed.unseen_names).into_iter().for_each(|o| builder.set_outcome_once(o));
         health::check_readiness(input, current, builder);
     } else if matches!(builder.outcome, Some(Outcome::Locked { .. })) {
         health::report_readiness(input, current, builder);

@@ -262,6 +262,7 @@ fn new_group(extra: &str) -> Scenario {
         unused_access_entries: vec![],
         previous_role: None,
         is_derived_role_shared: false,
+        unseen_tags: Default::default(),
         tag_retry_pending: false,
         queue_position: QueuePosition::default(),
     };
@@ -1359,4 +1360,22 @@ fn subnets_that_leave_the_spec_are_chosen_by_eks_again() {
     let subnets: Vec<_> = scenario.observed.profiles.iter().map(|p| &p.subnets).collect();
     assert_eq!(subnets, [&chosen()]);
     assert!(scenario.status.fargate.as_ref().expect("a record").subnets.is_empty(), "{:?}", scenario.status.fargate);
+}
+
+/// The spec adds a tag and drops it again, and the answer of EKS is older than the tag: it would stay on the profile.
+#[test]
+fn dropped_tag_stays_recorded_until_eks_shows_it_or_time_has_passed() {
+    let mut scenario = converged().with_spec("eks-fargate: {tags: [{owner: web, cost: a}]}");
+    let plan = scenario.plan();
+    scenario.apply_records(&plan);
+    let mut scenario = scenario.with_spec("{}").with(|s| s.observed.unseen_tags = ["cost".to_owned()].into());
+    let plan = scenario.plan();
+    assert!(matches!(plan.outcome, Outcome::Progressing { .. }), "a quiet group would read an old answer: {plan:?}");
+    scenario.apply_records(&plan);
+    let profile = &mut scenario.observed.profiles[0];
+    profile.tags.push(Tag { key: "cost".into(), value: "a".into() });
+    scenario.observed.unseen_tags.clear();
+    assert!(scenario.step_names().contains(&"UntagFargateProfile"), "{:?}", scenario.step_names());
+    let gone = scenario.with(|s| s.observed.profiles[0].tags.retain(|tag| tag.key != "cost"));
+    assert_eq!(gone.plan().outcome, Outcome::Converged);
 }

@@ -471,6 +471,8 @@ fn dropped_keys_stay_recorded_until_eks_has_set_them_or_time_has_passed() {
     let unseen = ["label a", "taint k:NO_SCHEDULE"].map(str::to_owned);
     let early = dropped.clone().with(|s| s.state.unseen_names = unseen.into()).with_records();
     assert_eq!(recorded(&early), recorded(&dropped), "EKS may show them soon");
+    let outcome = early.plan().outcome;
+    assert!(matches!(outcome, Outcome::Progressing { .. }), "a quiet group would read an old answer: {outcome:?}");
     let late = dropped.nodegroup(|n| _ = n.labels.insert("a".into(), "b".into()));
     assert!(late.step_names().contains(&"UpdateNodegroup"), "{:?}", late.step_names());
 }

@@ -1,0 +1,14 @@
+//! Waits for what the spec dropped right after it was set: AWS may not show it yet, and it would stay.
+
+use std::collections::BTreeSet;
+
+use crate::plan::{Outcome, Phase, waiting};
+
+/// The outcome while AWS may still show names that the spec dropped. A group that is done reads older answers, and looks
+/// less often.
+pub(crate) fn outcome(unseen: &BTreeSet<String>) -> Option<Outcome> {
+    let names: Vec<_> = unseen.iter().map(String::as_str).collect();
+    let message =
+        format!("waiting until AWS lists what the spec no longer has, so that it can be removed: {}", names.join(", "));
+    (!names.is_empty()).then(|| waiting(Phase::Modifying, message))
+}
