@@ -221,7 +221,7 @@ def fargate_strategy(random):
 
 # --- rare fields, which wide worlds add or omit ----------------------------------------------------
 
-HOOK = {"name": "notice", "lifecycle": "terminate", "defaultResult": "continue"}
+HOOK = {"name": "notice", "lifecycle": "terminate", "defaultResult": "continue", "heartbeatTimeout": 60}
 
 
 def rare_annotations(random):

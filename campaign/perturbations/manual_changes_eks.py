@@ -58,6 +58,8 @@ def node_group_edited(runner, group, change):
             runner.undo(lambda name=name, keys=set(added): revert_labels(runner, group, name, keys))
         if added := change.get("taints", {}).get("addOrUpdateTaints"):
             runner.undo(lambda name=name, added=added: revert(runner, group, name, taints={"removeTaints": added}))
+        if "updateConfig" in change:
+            runner.undo(lambda name=name: revert_update_config(runner, group, name))
 
 
 def revert_labels(runner, group, name, keys):
@@ -66,6 +68,12 @@ def revert_labels(runner, group, name, keys):
     surplus = keys - set(spec.get("configuration", {}).get("nodeLabels", {}))
     if surplus:
         revert(runner, group, name, labels={"removeLabels": sorted(surplus)})
+
+
+def revert_update_config(runner, group, name):
+    """Sets the default of EKS where the group's present spec sets nothing, as soon as EKS accepts an update."""
+    if "managed" not in runner.present.get(group, {}).get("spec", {}).get("strategy", {}):
+        revert(runner, group, name, updateConfig={"maxUnavailable": 1})
 
 
 def revert(runner, group, name, **change):

@@ -35,7 +35,7 @@ impl OptionalField {
     /// The value of a node group and the default of EKS, where they differ (Amazon EKS API Reference, CreateNodegroup; for
     /// images Amazon EKS User Guide, "Create nodes with optimized Amazon Linux images"). Which image of Amazon Linux 2023 is
     /// the default depends on the instance types.
-    fn from_and_default(self, found: &Nodegroup, desired: &ImmutableFields) -> Option<Drift> {
+    fn difference_to_default(self, found: &Nodegroup, desired: &ImmutableFields) -> Option<Drift> {
         const IMAGE: &str = "AL2023_x86_64_STANDARD";
         let differs =
             |field, from: &str, to: &str| (!from.is_empty() && from != to).then(|| Drift::new(field, from, to));
@@ -58,7 +58,7 @@ impl OptionalField {
 pub(crate) fn dropped(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift> {
     let desired = &resolved.desired.immutable;
     let differs =
-        |field: OptionalField| field.is_omitted(desired).then(|| field.from_and_default(found, desired)).flatten();
+        |field: OptionalField| field.is_omitted(desired).then(|| field.difference_to_default(found, desired)).flatten();
     let differing: Vec<_> = OptionalField::ALL.into_iter().filter_map(|field| Some((field, differs(field)?))).collect();
     if differing.is_empty() {
         return Vec::new();
