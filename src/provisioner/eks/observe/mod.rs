@@ -31,7 +31,8 @@ use super::scaling_group::{hooks, subnets};
 use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
 use crate::aws::{
-    AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, ScalingGroup, TemplateData, TemplatePin,
+    AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, LifecycleHook, ScalingGroup, TemplateData,
+    TemplatePin,
 };
 use crate::ownership::{has_ownership_tags, tagging_denied_condition};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views, find_orphaned_records};
@@ -63,13 +64,9 @@ pub(crate) async fn observe(
     let is_first_observation = scaling_group.is_some() && status.managed.is_none();
     let (instance_profile, attached_policies) =
         own_profile_and_policies(o, resolved, status, is_first_observation).await?;
-    let recorded = status.managed.as_ref().is_some_and(|m| !m.hooks.is_empty());
-    let reads_hooks = is_first_observation || recorded || !resolved.desired.lifecycle_hooks.is_empty();
     let lifecycle_hooks = match &scaling_group {
-        Some(scaling_group) if reads_hooks => {
-            Some(o.inventory.hooks(&scaling_group.name, o.shared_max_cache_age).await.map_err(aws)?.to_vec())
-        }
-        _ => None,
+        Some(scaling_group) => lifecycle_hooks(o, resolved, status, scaling_group).await?,
+        None => None,
     };
     let versions = versions(o, resolved, status, scaling_group.as_ref(), template.as_ref()).await?;
     let configuration = launch_configuration(o, resolved, status, scaling_group.as_ref()).await?;
@@ -237,6 +234,25 @@ async fn own_profile_and_policies(
     .map_err(ObserveError::Aws)?;
     let attached = if all && profile.is_some() { all_attached_policies(o, role, attached).await } else { attached };
     Ok((profile, attached))
+}
+
+/// The lifecycle hooks of a scaling group; `None` when neither the spec nor the status has any. One that the spec dropped is
+/// looked for in a recent answer: an older one may lack it, and it would leave the record and stay in AWS.
+async fn lifecycle_hooks(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+    group: &ScalingGroup,
+) -> ObserveResult<Option<Vec<LifecycleHook>>> {
+    let desired = &resolved.desired.lifecycle_hooks;
+    let recorded = || status.managed.iter().flat_map(|managed| &managed.hooks);
+    if status.managed.is_some() && recorded().next().is_none() && desired.is_empty() {
+        return Ok(None);
+    }
+    let is_dropped = |name: &String| desired.iter().all(|hook| hook.name != *name);
+    let max_age =
+        if recorded().any(is_dropped) { o.max_cache_age.min(o.shared_max_cache_age) } else { o.shared_max_cache_age };
+    Ok(Some(o.inventory.hooks(&group.name, max_age).await.map_err(ObserveError::Aws)?.to_vec()))
 }
 
 /// The recorded names that the spec dropped and that AWS does not show, although it may soon.

@@ -790,3 +790,19 @@ async fn launch_template_of_a_deleted_group_stays_for_the_scaling_group_of_other
     });
     assert!(denied.await.is_err(), "no answer is not that there is none");
 }
+
+/// A cached answer may be older than the hook, which would leave the record then and stay in AWS.
+#[tokio::test]
+async fn dropped_hook_is_looked_for_in_a_recent_answer() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let name = resolved.names.scaling_group.clone();
+    let group = ScalingGroup { tags: resolved.tags.clone(), ..scaling_group(&name) };
+    stub.update(|d| _ = d.groups.insert(name, group));
+    let cluster = FakeCluster::new(&stub);
+    for (hooks, calls) in [(json!([]), 0), (json!(["dropped"]), 1), (json!(["dropped"]), 2)] {
+        let observer = Observer { shared_max_cache_age: std::time::Duration::from_secs(3600), ..cluster.observer() };
+        let status = serde_json::from_value(json!({"managed": {"hooks": hooks}})).expect("a status");
+        super::observe(&observer, &resolved, &status).await.expect("a state");
+        assert_eq!(stub.calls("hooks"), calls);
+    }
+}
