@@ -137,7 +137,7 @@ fn unseen_tags(
     status: &InstanceGroupStatus,
     profiles: &[FargateProfile],
 ) -> BTreeSet<String> {
-    let Some(managed) = &status.managed else { return BTreeSet::new() };
+    let Some(managed) = status.managed.as_ref().filter(|_| !o.is_forecast) else { return BTreeSet::new() };
     let is_dropped = |key: &&String| r.tags.iter().all(|tag| tag.key != **key);
     let dropped = managed.tags.iter().filter(is_dropped).cloned().collect();
     let shown = profiles.iter().flat_map(|profile| &profile.tags).map(|tag| tag.key.clone()).collect();
