@@ -124,6 +124,10 @@ pub trait PlanSnapshot: Send + Sync {
     fn has_nodes(&self) -> bool {
         true
     }
+    /// Whether what launches the nodes is missing or being deleted. The one that replaces it launches all of them anew.
+    fn is_recreated(&self) -> bool {
+        false
+    }
 
     /// The group's own launch template; `None` without one.
     fn launch_template(&self) -> Option<&LaunchTemplate> {

@@ -9,7 +9,7 @@ use super::decide::{Decided, namespace_texts};
 use crate::api::InstanceGroup;
 use crate::controller::planner::{GroupContext, Planner, Planning, merge_spec};
 use crate::controller::stores::Stores;
-use crate::plan::Outcome;
+use crate::plan::{Outcome, Reason};
 use crate::provisioner::{PlanContext, Projection, group_id};
 use crate::rollout::{
     KnownImpact, RevisionDecision, RevisionImpact, RevisionSwitch, RolloutView, StoredRevision, SwitchReason,
@@ -172,7 +172,10 @@ fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, no
         return RevisionImpact::CannotUse { reason: reason.to_string(), message }.into();
     }
     match &planning.plan.outcome {
-        Outcome::Blocked { reason, message, .. } if planning.failure_reason.is_some() => {
+        // Nothing is planned for resources that may be another owner's. The nodes would be replaced after that, in no wave.
+        Outcome::Blocked { reason, message, .. }
+            if planning.failure_reason.is_some() || *reason == Reason::OwnershipConflict =>
+        {
             return RevisionImpact::CannotUse { reason: reason.to_string(), message: message.clone() }.into();
         }
         _ => {}
@@ -181,7 +184,7 @@ fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, no
     let Some(projection) = projection(group, planning, planner, now) else { return RevisionImpact::Unknown.into() };
     let nodes = group.status.as_ref().and_then(|status| status.nodes.as_ref());
     // The next nodes of a group without nodes would be the first with the new content: they wait for the wave as well.
-    let is_empty = snapshot.has_nodes() && nodes.is_none_or(|nodes| nodes.desired == 0);
+    let is_empty = snapshot.has_nodes() && (snapshot.is_recreated() || nodes.is_none_or(|nodes| nodes.desired == 0));
     let impact = match (projection.replacements.len() + projection.scale_in, projection.evictions) {
         (0, Some(nodes)) => RevisionImpact::Evict { nodes },
         (0, None) if !is_empty => RevisionImpact::InPlace,
@@ -217,10 +220,13 @@ mod tests {
     use super::*;
     use crate::boundaries::active::select_active;
     use crate::controller::fake;
-    use crate::plan::{Plan, Reason, blocked_plan};
+    use crate::plan::{Plan, blocked_plan};
     use crate::provisioner::{ExtraNodes, PlanSnapshot, Projection};
 
-    struct StubSnapshot(Projection);
+    struct StubSnapshot {
+        projection: Projection,
+        is_recreated: bool,
+    }
 
     impl PlanSnapshot for StubSnapshot {
         fn cluster(&self) -> &str {
@@ -230,7 +236,10 @@ mod tests {
             None
         }
         fn simulate(&self, _: &Plan, _: &PlanContext) -> Projection {
-            self.0.clone()
+            self.projection.clone()
+        }
+        fn is_recreated(&self) -> bool {
+            self.is_recreated
         }
     }
 
@@ -244,7 +253,7 @@ mod tests {
         let group: InstanceGroup = serde_json::from_value(object).expect("a group");
         let planner =
             fake::planner(&Arc::default(), crate::k8s::fake::client(|call| panic!("{call:?}")), Default::default());
-        let impact = |scale_in: usize, evictions: Option<usize>| {
+        let impact_of = |outcome: Outcome, is_recreated: bool, scale_in: usize, evictions: Option<usize>| {
             let projection = Projection {
                 steps: vec![],
                 outcome: Outcome::Converged,
@@ -258,15 +267,26 @@ mod tests {
                 irreversible: None,
             };
             let plan = blocked_plan(&group_id(&group), Reason::InvalidSpec, String::new());
-            let plan = Plan { outcome: Outcome::Converged, ..plan };
-            let snapshot: Option<Box<dyn PlanSnapshot>> = Some(Box::new(StubSnapshot(projection)));
+            let plan = Plan { outcome, ..plan };
+            let snapshot: Option<Box<dyn PlanSnapshot>> = Some(Box::new(StubSnapshot { projection, is_recreated }));
             let planning = Planning { plan, boundaries: None, failure_reason: None, snapshot, denied_read: None };
             forecast_of(&group, &planning, &planner, Timestamp::UNIX_EPOCH).impact
         };
+        let impact = |scale_in, evictions| impact_of(Outcome::Converged, false, scale_in, evictions);
         assert_eq!(impact(0, None), RevisionImpact::InPlace);
         assert_eq!(impact(0, Some(2)), RevisionImpact::Evict { nodes: 2 });
         assert_eq!(impact(0, Some(0)), RevisionImpact::Evict { nodes: 0 });
         assert_eq!(impact(1, Some(2)), RevisionImpact::Rotate { nodes: 1 });
+        // A person deleted the scaling group: all nodes of the next one would have the new content.
+        assert_eq!(impact_of(Outcome::Converged, true, 0, None), RevisionImpact::Rotate { nodes: 0 });
+        // Nothing is planned, and the nodes would be replaced as soon as a person restores the tags.
+        let message = "the scaling group web lacks its tags".to_owned();
+        let conflict = Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false };
+        let found = impact_of(conflict, false, 0, None);
+        assert!(
+            matches!(&found, RevisionImpact::CannotUse { reason, .. } if reason == "OwnershipConflict"),
+            "{found:?}"
+        );
     }
 
     /// An edit of the tenant that is under way when a revision arrives is not the revision's doing.

@@ -124,7 +124,9 @@ impl Provisioner for Eks {
                 || (observed.scaling_group.is_none()
                     && o.process_state.has_name_conflict(&id.key(), &resolved.names.all()));
             let Some(next) = form.next().filter(|_| has_conflict) else { break (resolved, observed) };
-            o.process_state.set_name_conflict(&id.key(), &resolved.names.role);
+            if !o.is_forecast {
+                o.process_state.set_name_conflict(&id.key(), &resolved.names.role);
+            }
             form = next;
         };
         if let Some(facts) = observe::references::launch_facts(o, &resolved, &observed, status).await? {

@@ -32,6 +32,10 @@ impl PlanSnapshot for Snapshot {
         self.resolved.broken.rejection()
     }
 
+    fn is_recreated(&self) -> bool {
+        self.observed.scaling_group.as_ref().is_none_or(|group| group.deleting)
+    }
+
     fn launch_template(&self) -> Option<&LaunchTemplate> {
         self.observed.template.as_ref()
     }

@@ -214,7 +214,9 @@ async fn resolve_and_observe(
         let has_disowned = !observed::ObservedProfiles::classify(&resolved, &observed, status).disowned.is_empty();
         let next = form.next().filter(|_| has_conflict && !has_disowned);
         let Some(next) = next else { return Ok(Some((resolved, observed))) };
-        o.process_state.set_name_conflict(&key, &names.role);
+        if !o.is_forecast {
+            o.process_state.set_name_conflict(&key, &names.role);
+        }
         form = next;
     }
 }

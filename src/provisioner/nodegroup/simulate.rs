@@ -5,6 +5,7 @@ use super::input::Snapshot;
 use super::observed::{ObservedNodegroup, partition};
 use super::{update, usage};
 use crate::api::InstanceGroupStatus;
+use crate::aws::nodegroup::NodegroupStatus;
 use crate::plan::{Drift, Plan, Reason};
 use crate::provisioner::{
     ExtraNodes, NodeReplacement, PlanContext, PlanSnapshot, Projection, Release, ReplacementLimits,
@@ -58,6 +59,10 @@ impl PlanSnapshot for Snapshot {
             extra_nodes,
             irreversible,
         }
+    }
+
+    fn is_recreated(&self) -> bool {
+        self.observed.nodegroups.iter().all(|group| group.has_status(NodegroupStatus::Deleting))
     }
 
     /// Keiko controller finds only a node group named after the InstanceGroup, and would create a second one.

@@ -123,11 +123,11 @@ pub(crate) async fn observe(
         scaling_group,
     };
     find_orphaned_records(o, &resolved.desired.id.uid, state.nodes.values_mut().collect()).await?;
+    verify_role_ownership(o, resolved, status, &mut state).await?;
     observe_outdated(o, resolved, status, &mut state).await?;
     if o.is_forecast {
         return Ok(state);
     }
-    verify_role_ownership(o, resolved, status, &mut state).await?;
     observe_progress(o, resolved, status, &mut state).await?;
     if is_first_observation && !resolved.own_role {
         state.unrecorded_policies = unused_role::unrecorded_policies(o, resolved).await?;
@@ -162,7 +162,7 @@ async fn verify_role_ownership(
     let may_lack_tags = state.scaling_group.as_ref().is_some_and(|group| lacks_tags(group, resolved, state, status));
     if state.instance_profile.as_ref().is_some_and(has_role)
         && ownership::foreign_resource(resolved, state, status).is_none()
-        && (is_region_known && !may_lack_tags || state.scaling_group.is_none())
+        && (o.is_forecast || is_region_known && !may_lack_tags || state.scaling_group.is_none())
     {
         return Ok(());
     }

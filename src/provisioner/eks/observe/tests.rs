@@ -101,6 +101,11 @@ async fn role_missing_from_iam_while_profile_holds_it_is_unavailable() {
     stub.update(|d| _ = d.roles.insert(name, Role { tags: resolved.iam_tags(), ..profile_role }));
     let observed = observe_with(&stub, "", &status).await.expect("the role is readable now");
     assert!(!ownership::name_conflict(&resolved, &observed, &status));
+    // A forecast that took the role for foreign would give the group other names as well.
+    let cluster = FakeCluster::new(&stub);
+    let observer = Observer { is_forecast: true, ..cluster.observer() };
+    let observed = super::observe(&observer, &resolved, &status).await.expect("a state");
+    assert!(!ownership::name_conflict(&resolved, &observed, &status));
 }
 
 /// Without the record, the entry of a previous role would stay forever after the scaling group was deleted manually.
