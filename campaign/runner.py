@@ -140,9 +140,9 @@ class Runner:
         """Lets the held AWS calls go, with or without their answers."""
         self.cloud.control("POST", "release", lose=lose)
 
-    def undo(self, function, after=None):
-        """Has `function` called once: after so many seconds, at the latest before the final settle."""
-        self._undo.append((time.monotonic() + after if after is not None else None, function))
+    def undo(self, function, after=None, group=None):
+        """Has `function` called once: after so many seconds, at the latest before the final settle, or before a user creates `group` again."""
+        self._undo.append((time.monotonic() + after if after is not None else None, function, group))
 
     def wait_until(self, predicate, seconds):
         """Whether it came true in that time. Meanwhile faults end when their time is over, and ended controllers start again."""
@@ -163,7 +163,14 @@ class Runner:
         now = time.monotonic()
         due = [entry for entry in self._undo if entry[0] is not None and entry[0] <= now]
         self._undo = [entry for entry in self._undo if entry not in due]
-        for _, function in due:
+        for _, function, _ in due:
+            self._undo_or_retry(function)
+
+    def _undo_of(self, group):
+        """Ends what a user did to a group that is gone: a resource without its tags would be another owner's for the next one."""
+        due = [entry for entry in self._undo if entry[2] == group]
+        self._undo = [entry for entry in self._undo if entry not in due]
+        for _, function, _ in due:
             self._undo_or_retry(function)
 
     def _undo_all(self):
@@ -178,7 +185,7 @@ class Runner:
         except requests.ConnectionError:
             if time.monotonic() > deadline:
                 raise
-            self._undo.insert(0, (time.monotonic() + 1, function))
+            self._undo.insert(0, (time.monotonic() + 1, function, None))
             time.sleep(POLL)
 
     def _restart_ended(self):
@@ -281,6 +288,8 @@ class Runner:
         if not self.wait_until(lambda: not self.is_being_deleted(name), self.settings["patience"] / 3):
             self._undo_all()
             self.wait_until(lambda: not self.is_being_deleted(name), self.settings["patience"])
+        if self.cloud.get(self.path(name)) is None:
+            self._undo_of(name)
         if not bad:
             self._workload(name, group)
         try:

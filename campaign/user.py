@@ -34,8 +34,8 @@ class User:
             return None
 
     def undo(self, service, operation, after=None, **parameters):
-        """Has AWS called later: after so many seconds, or before the final settle."""
-        self.runner.undo(lambda: self.do(service, operation, **parameters), after=after)
+        """Has AWS called later: after so many seconds, before the group is created again, or before the final settle."""
+        self.runner.undo(lambda: self.do(service, operation, **parameters), after=after, group=self.group)
 
     def nodes(self):
         """Its Node objects, by the label that every group of a scenario gives its nodes."""

@@ -48,7 +48,7 @@ class FakeRunner:
     def __init__(self, cloud):
         self.cloud, self.undone, self.refused, self.present = cloud, [], [], {}
 
-    def undo(self, function, after=None):
+    def undo(self, function, after=None, group=None):
         """Keeps it for the end."""
         self.undone.append(function)
 
@@ -218,3 +218,16 @@ def test_a_change_is_undone_when_the_api_server_is_back():
     played.undo(undo_edit)
     played._undo_all()
     assert done == ["API server", "edit"]
+
+
+def test_what_was_done_to_a_group_ends_before_it_is_created_again():
+    """The next group would take a profile that a user left without tags for another owner's, and the run would fail with the controller being right."""
+    done = []
+    played = Runner.__new__(Runner)
+    played._undo = []
+    played.undo(lambda: done.append("web"), group="web")
+    played.undo(lambda: done.append("db"), group="db")
+    played._undo_of("web")
+    assert done == ["web"]
+    played._undo_all()
+    assert done == ["web", "db"]
