@@ -142,19 +142,11 @@ impl RolloutView {
         let object = sorted.iter().rev().find(|revision| has_texts(revision, &active.revision))?;
         let images = images_by_name(&sorted);
         let status = object.status.clone().unwrap_or_default();
-        let mut policy_problem = None;
-        let (policy, is_retained_policy) = match active.boundaries.as_ref().and_then(|found| found.rollout.clone()) {
-            Some(policy) => (policy, false),
-            // Without the key, a change under way would reach every group at once.
-            None if retains_policy(object) => match kept_policy(object) {
-                Ok(policy) => (policy, true),
-                Err(error) => {
-                    policy_problem = Some(unreadable_policy(object, &error));
-                    (empty_policy()?, true)
-                }
-            },
-            None => return None,
-        };
+        let (policy, policy_problem, is_retained_policy) =
+            match active.boundaries.as_ref().and_then(|found| found.rollout.clone()) {
+                Some(policy) => (policy, None, false),
+                None => retained_policy(object).map(|(policy, problem)| (policy, problem, true))?,
+            };
         let of_content = |hash: &str| {
             let hash = hash.to_owned();
             sorted.iter().copied().filter(move |revision| revision.spec.hash == hash)
@@ -206,21 +198,6 @@ impl RolloutView {
         };
         let has_returned = matches!(status.phase, Some(RolloutPhase::Returning | RolloutPhase::Aborted));
         let order_problem = order_problem.filter(|_| !is_over && !has_returned);
-        let older = sorted.iter().rev().filter(|revision| revision.spec.number < target.number);
-        let was_under_way = |revision: &&&BoundariesRevision| {
-            let is_unstarted = || !was_complete(revision) && !is_recorded_stable(revision, object);
-            phase_of(revision).map_or_else(is_unstarted, |phase| phase.is_under_way() || is_ordered_back(revision))
-        };
-        let ended = |revision: &&BoundariesRevision| {
-            let metadata = &revision.metadata;
-            // What people or failures took back is not forgotten.
-            let phase = if is_aborted(revision) { RolloutPhase::Aborted } else { RolloutPhase::Superseded };
-            Some(Superseded {
-                name: metadata.name.clone()?,
-                resource_version: metadata.resource_version.clone()?,
-                phase,
-            })
-        };
         let (mut stored, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
         for revision in &sorted {
             match parsed(revision) {
@@ -234,7 +211,7 @@ impl RolloutView {
             created: object.metadata.creation_timestamp.as_ref().map(|at| at.0),
             delay: policy.delay_in(cluster),
             resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
-            superseded: older.filter(was_under_way).filter_map(ended).collect(),
+            superseded: superseded_by(object, &sorted),
             config_problem: match &active.source {
                 BoundariesSource::LastKnownGood(why) => Some(why.clone()),
                 _ => policy_problem.clone().or_else(|| stable_problem.clone()).or(order_problem),
@@ -357,6 +334,34 @@ impl RolloutView {
     pub(crate) fn is_skipped(&self, wave: &str) -> bool {
         self.orders.skipped.iter().any(|name| name == wave || name == "*")
     }
+}
+
+/// The policy that a revision keeps after the key `rollout` was removed, and why it cannot be read. Without the key, a change
+/// under way would reach every group at once.
+fn retained_policy(object: &BoundariesRevision) -> Option<(Arc<RolloutPolicy>, Option<String>)> {
+    if !retains_policy(object) {
+        return None;
+    }
+    match kept_policy(object) {
+        Ok(policy) => Some((policy, None)),
+        Err(error) => Some((empty_policy()?, Some(unreadable_policy(object, &error)))),
+    }
+}
+
+/// The older revisions whose rollout was under way when the target came, newest first.
+fn superseded_by(target: &BoundariesRevision, sorted: &[&BoundariesRevision]) -> Vec<Superseded> {
+    let older = sorted.iter().rev().filter(|revision| revision.spec.number < target.spec.number);
+    let was_under_way = |revision: &&&BoundariesRevision| {
+        let is_unstarted = || !was_complete(revision) && !is_recorded_stable(revision, target);
+        phase_of(revision).map_or_else(is_unstarted, |phase| phase.is_under_way() || is_ordered_back(revision))
+    };
+    let ended = |revision: &&BoundariesRevision| {
+        let metadata = &revision.metadata;
+        // What people or failures took back is not forgotten.
+        let phase = if is_aborted(revision) { RolloutPhase::Aborted } else { RolloutPhase::Superseded };
+        Some(Superseded { name: metadata.name.clone()?, resource_version: metadata.resource_version.clone()?, phase })
+    };
+    older.filter(was_under_way).filter_map(ended).collect()
 }
 
 /// The policy that a revision was stored with.
