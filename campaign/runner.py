@@ -243,13 +243,25 @@ class Runner:
             assert answer.ok or answer.status_code == 409, answer.text
 
     def _make_what_specs_name(self):
-        """Roles, a key pair, and the controller of the crd strategy, which specs of the scenario name."""
+        """Roles, a security group, a key pair, and the controller of the crd strategy, which specs of the scenario name."""
         text = json.dumps([scenarios.specs(self.scenario, name) for name in scenarios.names(self.scenario)])
         for name in spec_generator.roles_of_people(text):
             self.cloud.make_role(name)
-        self.cloud.boto("ec2").create_key_pair(KeyName=spec_generator.KEY_PAIR)
+        for arn in spec_generator.POD_ROLES:
+            self._make_pod_role(arn.rpartition("/")[2])
+        ec2, more = self.cloud.boto("ec2"), spec_generator.SECURITY_GROUPS[1]
+        ec2.create_key_pair(KeyName=spec_generator.KEY_PAIR)
+        tags = [{"ResourceType": "security-group", "Tags": [{"Key": "Name", "Value": more}]}]
+        ec2.create_security_group(GroupName=more, Description="nodes", VpcId=self.cloud["vpc"], TagSpecifications=tags)
         if '"crd"' in text:
             self._upgrade_manager = upgrade_manager.UpgradeManager(self.cloud, NAMESPACE)
+
+    def _make_pod_role(self, name):
+        """A role that the pods of a Fargate profile start with."""
+        iam, policy = self.cloud.boto("iam"), "arn:aws:iam::aws:policy/AmazonEKSFargatePodExecutionRolePolicy"
+        trust = {"Effect": "Allow", "Principal": {"Service": "eks-fargate-pods.amazonaws.com"}, "Action": "sts:AssumeRole"}
+        iam.create_role(RoleName=name, AssumeRolePolicyDocument=json.dumps({"Version": "2012-10-17", "Statement": [trust]}))
+        iam.attach_role_policy(RoleName=name, PolicyArn=policy)
 
     def _load_taken_over(self):
         """Groups as keikoproj/instance-manager leaves them, with their nodes."""

@@ -24,6 +24,10 @@ PEOPLE = "people-"
 SHARED = "shared"
 """Follows in place of a group's name in the role that several groups are given."""
 KEY_PAIR = "operators"
+POD_ROLES = [f"arn:aws:iam::123456789012:role/pods-{number}" for number in (1, 2)]
+"""Roles of users for the pods of Fargate profiles."""
+SECURITY_GROUPS = ["demo-nodes", "more-nodes"]
+"""Security groups of users, by their Name tags. The simulated AWS has the first."""
 SUBNETS = ["demo-private-a", "demo-private-b", "demo-private-c"]
 TYPES = ["m5.large", "m5.xlarge", "m5a.large", "c5.large"]
 TAINTS = [{"key": "dedicated", "value": "camp", "effect": "NoSchedule"}, {"key": "soft", "value": "1", "effect": "PreferNoSchedule"}]
@@ -243,6 +247,27 @@ def rare_launch(random):
     return {"configuration": random.choice([{}, {}, {"tagSpecifications": [tag]}, {"licenseSpecifications": [license]}, {"placement": {"tenancy": "default"}}])}
 
 
+def rare_security_groups(random):
+    """Security groups beside those of the admin's defaults, or instead of them."""
+    return {"configuration": random.choice([{}, {}, {"securityGroups": some(random, SECURITY_GROUPS, 1)}])}
+
+
+def rare_target(random):
+    """A hook that notifies a topic or a queue, for which Auto Scaling needs a role."""
+    target = {"notificationArn": f"arn:aws:{random.choice(['sns', 'sqs'])}:us-west-2:123456789012:campaign", "roleArn": "arn:aws:iam::123456789012:role/notifier"}
+    return {"rare hook": random.choice([None, None, {**HOOK, "name": "target", **target}])}
+
+
+def rare_taint(random):
+    """A taint that evicts pods. The workloads of the campaign tolerate its key."""
+    return {"rare taint": random.choice([None, None, {"key": "soft", "value": str(random.randrange(2)), "effect": "NoExecute"}])}
+
+
+def rare_in_place(random):
+    """What changes on running nodes without a rotation."""
+    return {"in place": some(random, ["labels", "taints", "tags"]) if random.random() < 0.5 else []}
+
+
 def rare_omission(random):
     """What a managed node group does not say, so that EKS chooses it."""
     return {"omitted": some(random, ["amiType", "capacityType", "instanceTypes", "volSize", "nodeRepairConfig", "managed"]) if random.random() < 0.5 else []}
@@ -253,12 +278,27 @@ def rare_access(random):
     return {"configuration": random.choice([{}, {}, {"keyPairName": KEY_PAIR}])}
 
 
+def rare_managed_taint(random):
+    """The same as rare_taint, for a managed node group."""
+    taint = rare_taint(random)["rare taint"]
+    return {"rare taint": taint and {**taint, "effect": "NO_EXECUTE"}}
+
+
+def rare_pod_role(random):
+    """A role of users for the pods of a Fargate profile."""
+    return {"configuration": random.choice([{}, {}, *({"podExecutionRoleArn": arn} for arn in POD_ROLES)])}
+
+
 def rare_subnets(random):
     """A Fargate profile in the subnets that EKS chooses."""
     return {"omitted": random.choice([[], ["subnets"]])}
 
 
-RARE = {"eks": (rare_annotations, rare_hook, rare_launch), "eks-managed": (rare_omission, rare_access), "eks-fargate": (rare_subnets,)}
+RARE = {
+    "eks": (rare_annotations, rare_hook, rare_launch, rare_security_groups, rare_target, rare_taint, rare_in_place),
+    "eks-managed": (rare_omission, rare_access, rare_managed_taint),
+    "eks-fargate": (rare_subnets, rare_pod_role),
+}
 """For each provisioner, what wide worlds draw in addition."""
 
 
@@ -273,6 +313,10 @@ def with_rare(group, choices):
         configuration.update({key: value for key, value in fragments.get("configuration", {}).items() if key not in configuration})
         if fragments.get("rare hook"):
             configuration["lifecycleHooks"] = [*configuration.get("lifecycleHooks", []), fragments["rare hook"]]
+        if fragments.get("rare taint"):
+            configuration["taints"] = [*configuration.get("taints", []), fragments["rare taint"]]
+        if fragments.get("in place") and spec["strategy"]["type"] == "rollingUpdate":
+            spec["strategy"]["rollingUpdate"]["inPlace"] = fragments["in place"]
         for field in fragments.get("omitted", []):
             (spec["strategy"] if field == "managed" else configuration).pop(field, None)
     return {**group, "annotations": annotations, "spec": spec}

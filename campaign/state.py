@@ -5,6 +5,7 @@ import re
 
 import yaml
 
+from campaign import scenario as scenarios
 from campaign.spec_generator import PEOPLE, SHARED
 from e2e import logs
 
@@ -13,6 +14,7 @@ OWNERSHIP = "instancegroups.keikoproj.io/"
 CHANCE = [
     (r"\bi-[0-9a-f]+", "i-..."),
     (r"\blt-[0-9a-f]+", "lt-..."),
+    (r"\bsg-[0-9a-f]+", "sg-..."),
     (r"\bip-[0-9-]+[.\w-]*", "ip-..."),
     (r"\b\d{4}-\d\d-\d\d[T ][0-9:.]+(Z|\+00:00)?", "time"),
     (r"-\d{14}\b", "-stamp"),
@@ -24,6 +26,8 @@ CHANCE = [
 """What differs from run to run: identifiers, addresses, moments."""
 OF_THE_PLACE = re.compile(r"hostname|topology|failure-domain|instance-type|eks\.amazonaws\.com/(nodegroup-image|sourceLaunchTemplate)|local\.instance-manager|k8s\.io/")
 """Labels of a Node that say where and what its instance is. AWS chooses that."""
+IN_PLACE = "instancemgr.keikoproj.io/in-place"
+"""The annotation of a Node that says what it got while it ran."""
 
 
 def owns(group, name, thing):
@@ -57,10 +61,11 @@ def group_state(run, group, content_of=None):
     nodes = [node for node in kubernetes["nodes"] if (node["metadata"].get("labels") or {}).get("pool") == group]
     arns = [thing["arn"] for thing in mine.get("roles", {}).values()]
     entries = [entry for entry in yaml.safe_load(kubernetes["map_roles"] or "[]") or [] if entry["rolearn"] in arns]
+    in_place = changes_in_place(run, group)
     value = {
         "state": found and found.get("status", {}).get("currentState"),
         "finalizers": found and found["metadata"].get("finalizers"),
-        "scaling groups": [scaling_group(thing, picture, content_of) for thing in mine.get("groups", {}).values()],
+        "scaling groups": [scaling_group(thing, picture, content_of, in_place) for thing in mine.get("groups", {}).values()],
         "templates": [{"tags": thing["tags"]} for thing in mine.get("templates", {}).values()],
         "node groups": [node_group(thing) for thing in mine.get("nodegroups", {}).values()],
         "fargate profiles": list(mine.get("fargate", {}).values()),
@@ -71,6 +76,16 @@ def group_state(run, group, content_of=None):
         "nodes": distinct(node_state(node) for node in nodes),
     }
     return masked(value, run["world"])
+
+
+def changes_in_place(run, group):
+    """Whether a spec of the group ever asks for labels or taints to be changed on running nodes."""
+    return any(fields_in_place(each["spec"]) & {"labels", "taints"} for each in scenarios.specs(run["scenario"], group))
+
+
+def fields_in_place(spec):
+    """What a spec asks to be changed on running nodes."""
+    return set(((spec.get("strategy") or {}).get("rollingUpdate") or {}).get("inPlace", ()))
 
 
 def is_shared(arn):
@@ -85,8 +100,10 @@ def given_roles(run):
     return {arn for arn in [*arns, *picture["aws"]["access"]] if f"/{PEOPLE}" in arn}
 
 
-def scaling_group(thing, picture, content_of=None):
+def scaling_group(thing, picture, content_of=None, in_place=False):
     """A scaling group with what it launches. Its desired capacity is the autoscaler's; its instances only have to fit.
+
+    `in_place` says that labels and taints, which are in the user data, may have been changed on running nodes.
 
     That of a managed node group is EKS's own.
     """
@@ -97,7 +114,7 @@ def scaling_group(thing, picture, content_of=None):
     if mixed:
         mixed["LaunchTemplate"].pop("LaunchTemplateSpecification", None)
         drop_single_weights(mixed["LaunchTemplate"].get("Overrides", []))
-    outdated = [i["LifecycleState"] for i in thing["Instances"] + thing["WarmPool"] if not runs(i, thing, picture, content_of)]
+    outdated = [i["LifecycleState"] for i in thing["Instances"] + thing["WarmPool"] if not runs(i, thing, picture, content_of, in_place)]
     return {
         **without(thing, *CHANCE_OF_SCALING_GROUPS),
         "MixedInstancesPolicy": mixed,
@@ -141,12 +158,17 @@ CHANCE_OF_SCALING_GROUPS = (
 )  # fmt: skip
 
 
-def runs(instance, thing, picture, content_of):
+def runs(instance, thing, picture, content_of, in_place=False):
     """Whether an instance was launched with what its scaling group launches now. The template of the instance may be gone."""
-    own = template_data(instance.get("LaunchTemplate"), picture)
-    if own is not None or content_of is None or not instance.get("LaunchTemplate"):
-        return own == launch_data(thing, picture)
-    return content_of(instance["LaunchTemplate"], instance["InstanceId"]) == content_of(pinned(thing), None)
+    one, other = template_data(instance.get("LaunchTemplate"), picture), launch_data(thing, picture)
+    if one is None and content_of is not None and instance.get("LaunchTemplate"):
+        one, other = content_of(instance["LaunchTemplate"], instance["InstanceId"]), content_of(pinned(thing), None)
+    return without_user_data(one) == without_user_data(other) if in_place else one == other
+
+
+def without_user_data(data):
+    """The content of a launch template version without its user data, None if there is none."""
+    return data and without(data, "UserData")
 
 
 def pinned(thing):
@@ -186,7 +208,7 @@ def access_entry(thing):
 def node_state(node):
     """What another client set on a Node."""
     labels = {key: value for key, value in node["metadata"].get("labels", {}).items() if not OF_THE_PLACE.search(key)}
-    annotations = sorted(key for key in node["metadata"].get("annotations", {}) if "keikoproj.io" in key)
+    annotations = sorted(key for key in node["metadata"].get("annotations", {}) if "keikoproj.io" in key and key != IN_PLACE)
     taints = [without(t, "timeAdded") for t in node["spec"].get("taints", []) if not t["key"].startswith("node.kubernetes.io/not-")]
     return {"labels": labels, "annotations": annotations, "taints": taints, "unschedulable": node["spec"].get("unschedulable", False)}
 

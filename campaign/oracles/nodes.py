@@ -214,6 +214,27 @@ def needless_rotation(run):
             group = _group_of_node(run, params["InstanceId"])
             if wanted and launched == wanted and group and not run.is_deleted(group, when) and not _moves(run, group, when):
                 yield group, f"{params['InstanceId']} was replaced, and what it was launched from (version {was['version']}) is what is wanted (version {version})", [was, line]
+            since = launched_at[params["InstanceId"]]
+            if group and state.without_user_data(launched) == state.without_user_data(wanted) is not None and _differs_in_place(run, group, since, when):
+                yield group, f"{params['InstanceId']} was replaced, and all that changed since its launch is changed in place", [was, line]
+
+
+# What of a spec is neither in the launch template nor changes where nodes are, or is changed on running nodes.
+NOT_LAUNCHED = {"labels", "taints", "tags", "lifecycleHooks", "metricsCollection", "suspendProcesses", "managedPolicies"}
+
+
+def _differs_in_place(run, group, since, when):
+    """Whether all specs from a node's launch on ask for labels and taints to be changed in place, and differ in nothing else.
+
+    A template that a user made again, and one of another controller, prove nothing of what a node was launched with.
+    """
+    specs = [spec for at, spec in run.specs(group) if at <= when]
+    begun = max((number for number, (at, _) in enumerate(run.specs(group)) if between(at, since) >= GRACE), default=0)
+    specs = specs[begun:]
+    if group in run.raw["scenario"].get("taken over", ()) or run.has_manual_changes_of(group) or None in specs or "NoExecute" in json.dumps(specs):
+        return False
+    asks = all({"labels", "taints"} <= state.fields_in_place(spec) for spec in specs)
+    return asks and len({json.dumps(state.without(spec["eks"]["configuration"], *NOT_LAUNCHED), sort_keys=True) for spec in specs}) == 1
 
 
 def _moves(run, group, when):

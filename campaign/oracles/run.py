@@ -36,6 +36,12 @@ class Run:
         used = [registry[e["name"]].module for e in self.raw["scenario"]["events"] if e["kind"] == "perturbation"]
         return any(module.rpartition(".")[2] not in WITHOUT_MANUAL_CHANGES for module in used)
 
+    def has_manual_changes_of(self, group):
+        """Whether users changed something by hand that is this group's, or everyone's."""
+        registry = perturbations.load()
+        used = [e for e in self.raw["scenario"]["events"] if e["kind"] == "perturbation" and e["arguments"].get("group") in (None, group)]
+        return any(registry[e["name"]].module.rpartition(".")[2] not in WITHOUT_MANUAL_CHANGES for e in used)
+
     def group_in(self, text):
         """The group that a text names, or None."""
         found = self._named.search(text)

@@ -290,6 +290,28 @@ def test_a_template_that_is_made_again_counts_its_versions_again():
     assert "needless_rotation" not in found(story.run())
 
 
+def relabeled(story, image="ami-1", **configuration):
+    """The group's labels change, and the controller replaces a node."""
+    spec = story.group["spec"]
+    story.note("apply", group="alpha", to={**story.group, "spec": {**spec, "eks": {"configuration": configuration}}}, bad=False)
+    story.call("CreateLaunchTemplateVersion", LaunchTemplateName="alpha", LaunchTemplateData={"ImageId": image, "UserData": "labels"})
+    story.call("UpdateAutoScalingGroup", AutoScalingGroupName=GROUP, LaunchTemplate={"LaunchTemplateName": "alpha", "Version": "2"})
+    story.cordon(0)
+    story.terminate(0)
+    return found(story.run())
+
+
+def test_what_changes_in_place_replaces_no_node():
+    """Where the group asks for that, and nothing else changed with it."""
+    fields, labels = ["labels", "taints"], {"team": "a"}
+    evicting = [{"key": "k", "value": "v", "effect": "NoExecute"}]
+    assert "needless_rotation" in relabeled(Story(inPlace=fields), labels=labels)
+    assert "needless_rotation" not in relabeled(Story(inPlace=["tags"]), labels=labels)
+    assert "needless_rotation" not in relabeled(Story(inPlace=fields), labels=labels, taints=evicting)
+    assert "needless_rotation" not in relabeled(Story(inPlace=fields), labels=labels, bootstrapArguments="--v=3")
+    assert "needless_rotation" not in relabeled(Story(inPlace=fields), image="ami-2", labels=labels)
+
+
 def test_writes_in_the_quiet_window():
     """The window is between the runner's notes."""
     run = Story().run()

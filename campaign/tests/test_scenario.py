@@ -82,7 +82,7 @@ def test_rare_fields_come_and_go_in_wide_worlds():
                 for field in fields[0] ^ fields[-1]:
                     known = changes.setdefault(f"{provisioner}: {field}", set())
                     known.add("removed" if field in fields[0] else "added")
-    for field in ["eks: licenseSpecifications", "eks-managed: capacityType", "eks-managed: instanceTypes", "eks-managed: volSize", "eks-managed: nodeRepairConfig", "eks-fargate: subnets"]:
+    for field in ["eks: licenseSpecifications", "eks: securityGroups", "eks-managed: capacityType", "eks-managed: instanceTypes", "eks-managed: volSize", "eks-managed: nodeRepairConfig", "eks-fargate: subnets", "eks-fargate: podExecutionRoleArn"]:
         assert changes[field] == {"added", "removed"}, field
 
 
