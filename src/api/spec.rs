@@ -187,7 +187,7 @@ pub struct RollingUpdate {
     #[schemars(schema_with = "int_or_percent")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
-    /// Maximum duration of one node's drain, such as 30m and at most 168h. By default there is no limit. When the
+    /// Maximum duration of one node's drain, such as 30m, from 1s to 168h. By default there is no limit. When the
     /// InstanceGroup is deleted, its nodes are terminated after this time (by default 15m), regardless of
     /// PodDisruptionBudgets.
     #[schemars(regex(pattern = DURATION), length(max = 32))]
@@ -197,7 +197,7 @@ pub struct RollingUpdate {
     /// default) uncordons the node and reports DrainBlocked.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_force: Option<bool>,
-    /// Maximum time from an instance entering service until its node is Ready, at most 24h (default 15m). When it
+    /// Maximum time from an instance entering service until its node is Ready, from 1s to 24h (default 15m). When it
     /// expires, the rotation halts.
     #[schemars(regex(pattern = DURATION), length(max = 32))]
     #[serde(skip_serializing_if = "Option::is_none")]

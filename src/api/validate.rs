@@ -318,22 +318,22 @@ fn is_prefix(text: &str) -> bool {
 
 /// Checks the rules that the CRD states in CEL.
 fn check_timeouts(spec: &Value, found: &mut Vec<SchemaViolation>) {
-    for (field, max_hours) in [("drainTimeout", 168), ("joinTimeout", 24)] {
+    let fields = [
+        ("drainTimeout", 168, "omit the field: then drains have no time limit"),
+        ("joinTimeout", 24, "omit the field for the default of 15m"),
+    ];
+    for (field, max_hours, without) in fields {
         let value = &spec["strategy"]["rollingUpdate"][field];
-        let too_long = value
-            .as_str()
-            .and_then(duration::parse)
-            .is_some_and(|time| time.as_secs_f64() > f64::from(max_hours) * 3600.0);
-        if too_long {
-            let path = format!("spec.strategy.rollingUpdate.{field}");
-            found.push(schema_violation(
-                SchemaViolationKind::Rule,
-                &path,
-                value,
-                format!("is more than {max_hours}h"),
-                format!("write at most {max_hours}h"),
-            ));
-        }
+        let Some(time) = value.as_str().and_then(duration::parse) else { continue };
+        let (problem, remedy) = match () {
+            () if time.as_secs_f64() > f64::from(max_hours) * 3600.0 => {
+                (format!("is more than {max_hours}h"), format!("write at most {max_hours}h"))
+            }
+            () if time.as_secs() < 1 => ("is less than 1s".to_owned(), format!("write a longer time, or {without}")),
+            () => continue,
+        };
+        let path = format!("spec.strategy.rollingUpdate.{field}");
+        found.push(schema_violation(SchemaViolationKind::Rule, &path, value, problem, remedy));
     }
 }
 
@@ -438,11 +438,21 @@ mod tests {
         );
     }
 
+    /// `kubectl drain --timeout=0s` has no limit. Here, it would end each drain before its first eviction.
     #[test]
-    fn timeouts_have_an_upper_limit() {
-        let found = check_spec(&json!({"strategy": {"rollingUpdate": {"drainTimeout": "169h", "joinTimeout": "1h"}}}));
-        assert_eq!(found.len(), 1);
-        assert_eq!(found[0].path, "spec.strategy.rollingUpdate.drainTimeout");
+    fn timeouts_have_limits() {
+        let found = |drain: &str, join: &str| {
+            let spec = json!({"strategy": {"rollingUpdate": {"drainTimeout": drain, "joinTimeout": join}}});
+            check_spec(&spec).into_iter().map(|error| error.to_string()).collect::<Vec<_>>()
+        };
+        assert_eq!(found("168h", "1s"), [""; 0]);
+        let (long, zero) = (found("169h", "1h"), found("0s", "999ms"));
+        assert!(
+            long.len() == 1 && long[0].contains("rollingUpdate.drainTimeout") && long[0].contains("168h"),
+            "{long:?}"
+        );
+        assert!(zero.len() == 2 && zero[0].contains("omit the field: then drains have no time limit"), "{zero:?}");
+        assert!(zero[1].contains("rollingUpdate.joinTimeout") && zero[1].contains("15m"), "{zero:?}");
     }
 
     #[test]
