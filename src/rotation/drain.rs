@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::members::{DisruptionRecord, DrainView, HANGS_AFTER, NodeInstance, PodView};
 use crate::api::rfc3339;
 use crate::plan::{NodeStep, PodRef};
+use crate::util::duration::later;
 
 /// Timeouts of a drain.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -37,7 +38,7 @@ impl DrainPolicy {
         let begun = rfc3339(since);
         match self.timeout {
             Some(timeout) => {
-                let until = rfc3339(self.timeout_since.unwrap_or(since) + timeout);
+                let until = rfc3339(later(self.timeout_since.unwrap_or(since), timeout));
                 format!("draining since {begun}, until {until} at most")
             }
             None => format!("draining since {begun}, without a limit, because drainTimeout is not set"),
@@ -151,7 +152,7 @@ fn wait_for_volumes(node: &str, view: &DrainView, policy: &DrainPolicy, now: Tim
     if view.attached_volumes.is_empty() || (waited >= limit && view.is_clock_steady_for(limit)) {
         DrainAction::Terminate
     } else {
-        let until = view.empty_since.map(|since| format!(" (until {} at most)", rfc3339(since + limit)));
+        let until = view.empty_since.map(|since| format!(" (until {} at most)", rfc3339(later(since, limit))));
         let (until, volumes) = (until.unwrap_or_default(), view.attached_volumes.join(", "));
         DrainAction::Wait(format!("the volumes of {node} to be detached{until}: {volumes}"))
     }

@@ -1,6 +1,6 @@
 //! Durations in Go's notation, which Kubernetes uses: `90s`, `15m`, `1h30m`.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 /// Parses Go's notation with the units h, m, s and ms; decimals are allowed. `None` for anything else, including a
 /// negative or empty text.
@@ -31,6 +31,11 @@ pub fn parse(text: &str) -> Option<SignedDuration> {
         rest = &rest[units..];
     }
     (!text.is_empty()).then(|| SignedDuration::try_from_secs_f64(total).ok()).flatten()
+}
+
+/// The time that is `by` after `at`, or the last one there is. kubelets and users can write any time to a Node.
+pub(crate) fn later(at: Timestamp, by: SignedDuration) -> Timestamp {
+    at.saturating_add(by).unwrap_or(Timestamp::MAX)
 }
 
 /// Formats a duration as `45s`, `15m` or `1h30m`, in whole seconds.

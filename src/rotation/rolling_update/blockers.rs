@@ -1,6 +1,6 @@
 //! Why a whole rotation makes no progress.
 
-use jiff::SignedDuration;
+use jiff::{SignedDuration, Timestamp};
 
 use crate::api::rfc3339;
 use crate::aws::InstanceState;
@@ -83,7 +83,7 @@ fn unhealthy_message(input: &RollingUpdateInput) -> Option<String> {
         let some: Vec<_> = unready_members.iter().take(NAMED_NODES).map(|m| node_health::describe(m)).collect();
         let more = if own > NAMED_NODES { ", ..." } else { "" };
         format!(
-            "{own} of {joined} nodes of this group are not ready ({}{more}); no node is terminated until more nodes are ready",
+            "{own} of {joined} nodes of this group are not ready ({}{more}); no node is terminated until more nodes are ready; if they cannot become ready, let the rotation replace them: set spec.strategy.rollingUpdate.maxUnavailable to {own}",
             some.join(", ")
         )
     })
@@ -107,9 +107,17 @@ fn halt_message(input: &RollingUpdateInput) -> Option<String> {
     if let Some(gone) = &input.failed_replacements {
         return Some(format!("replacements of template version {} {gone}", input.template_version));
     }
-    let recovering = input.was_halted && !replacements.iter().all(|m| m.is_ready());
-    recovering.then(|| {
-        format!("replacements of template version {} failed, and not all of them are Ready yet", input.template_version)
+    let recovering: Vec<_> = replacements
+        .iter()
+        .filter(|m| !m.is_ready() && !stayed_ready(input, m))
+        .map(|m| node_health::describe(m))
+        .collect();
+    (input.was_halted && !recovering.is_empty()).then(|| {
+        format!(
+            "replacements of template version {} failed, and not all of them are Ready yet: {}",
+            input.template_version,
+            first_texts(recovering).join("; ")
+        )
     })
 }
 
@@ -119,14 +127,24 @@ fn failed_to_become_ready(input: &RollingUpdateInput, member: &NodeInstance) -> 
     if member.is_ready() {
         return false;
     }
-    let in_service_since = member.instance.in_service_since.unwrap_or(input.now);
-    let lost =
-        member.node.as_ref().filter(|n| n.has_become_unready()).and_then(|n| Some((n.created_at, n.ready_changed_at?)));
-    let Some((created, lost)) = lost else {
+    let Some((started, lost)) = loss(input, member) else {
+        let in_service_since = member.instance.in_service_since.unwrap_or(input.now);
         return input.now.duration_since(in_service_since) >= input.join_timeout;
     };
-    // This process may have observed the instance only after the node stopped being Ready.
-    let started = if in_service_since <= lost { in_service_since } else { created };
     lost.duration_since(started) < input.join_timeout
         && input.now.duration_since(lost) >= input.join_timeout.min(FLAP_TOLERANCE)
+}
+
+/// Whether the node stayed Ready for the join timeout, and failed later.
+fn stayed_ready(input: &RollingUpdateInput, member: &NodeInstance) -> bool {
+    loss(input, member).is_some_and(|(started, lost)| lost.duration_since(started) >= input.join_timeout)
+}
+
+/// When the node of an instance started, and when it stopped being Ready; `None` if it has never been Ready. A process
+/// observes an instance that started before it later than the Node was created. A Node that was deleted and registered
+/// again is younger than its instance.
+fn loss(input: &RollingUpdateInput, member: &NodeInstance) -> Option<(Timestamp, Timestamp)> {
+    let node = member.node.as_ref().filter(|node| node.has_become_unready())?;
+    let in_service_since = member.instance.in_service_since.unwrap_or(input.now);
+    Some((in_service_since.min(node.created_at), node.ready_changed_at?))
 }

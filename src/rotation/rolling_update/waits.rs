@@ -7,7 +7,7 @@ use crate::api::rfc3339;
 use crate::aws::InstanceState;
 use crate::plan::NodeStep;
 use crate::rotation::members::{AUTOSCALER_TAINT, NodeInstance};
-use crate::util::duration;
+use crate::util::duration::{self, later};
 
 /// How many members a message names.
 const MAX_NAMED: usize = 5;
@@ -87,7 +87,7 @@ pub(super) fn for_member(input: &RollingUpdateInput, member: &NodeInstance) -> O
             let is_new = member.reasons.is_empty() && input.candidates == Candidates::Outdated;
             let since = node.ready_changed_at.filter(|_| is_new)?;
             (input.now.duration_since(since) < input.min_ready_time).then(|| {
-                let until = rfc3339(since + input.min_ready_time);
+                let until = rfc3339(later(since, input.min_ready_time));
                 format!("{name} to stay Ready until {until}")
             })
         }

@@ -96,6 +96,19 @@ fn failed_replacements_halt_the_rotation() {
             node_instance("n").unready_since(600).with(|m| m.instance.in_service_since = Some(ago(5))),
             false,
         ),
+        (
+            "lost soon after this process started",
+            node_instance("n")
+                .unready_since(60)
+                .with(|m| m.instance.in_service_since = Some(ago(300)))
+                .node(|n| n.created_at = ago(7200)),
+            false,
+        ),
+        (
+            "Ready and lost within its time, and deleted and registered again",
+            node_instance("n").in_service_since(300).unready_since(60).node(|n| n.created_at = ago(70)),
+            true,
+        ),
         ("only cordoned", node_instance("n").node(|n| n.cordoned = true), false),
     ];
     for (name, replacement, halts) in cases {
@@ -166,12 +179,42 @@ fn node_that_the_cluster_autoscaler_terminates_during_a_drain_is_left_to_it() {
     assert!(step_summaries(&decide(&all)).contains(&"terminate a".to_owned()), "the group is deleted");
 }
 
+/// A kubelet may write any time to its Node.
+#[test]
+fn times_on_a_node_that_cannot_be_added_to_stop_no_reconcile() {
+    let none = Drains::new();
+    for time in [Timestamp::MIN, Timestamp::MAX] {
+        let record = |n: &mut NodeView| n.disruption.iter_mut().for_each(|record| record.since = time);
+        let members = [
+            node_instance("a").outdated().cordoned().node(record),
+            node_instance("b").node(|n| (n.ready_changed_at, n.created_at) = (Some(time), time)),
+            node_instance("c").unready_since(60).node(|n| (n.ready_changed_at, n.created_at) = (Some(time), time)),
+            node_instance("d").node(|n| (n.leaves_by_autoscaler, n.autoscaler_since) = (true, Some(time))),
+            node_instance("e").node(|n| n.drain_after = Some(time)),
+        ];
+        let pods = drains("node-a", vec![pod("p")]);
+        for drains in [&none, &pods] {
+            for timeout in [None, Some(SignedDuration::from_hours(168))] {
+                for was_halted in [false, true] {
+                    let drain_policy = DrainPolicy { timeout, ..policy() };
+                    decide(&RollingUpdateInput { drain_policy, was_halted, ..input(&members, drains, 5) });
+                }
+            }
+        }
+    }
+}
+
 #[test]
 fn rotation_stays_halted_until_replacements_are_ready() {
     let none = Drains::new();
     let members = [node_instance("old").outdated(), node_instance("n").in_service_since(60).never_joined()];
     let halted = RollingUpdateInput { was_halted: true, ..input(&members, &none, 2) };
     assert!(matches!(decide(&halted).state, RotationState::Halted(_)));
+    let unrelated = || node_instance("m").unready_since(60);
+    let members =
+        [node_instance("old").outdated(), node_instance("n").in_service_since(60), unrelated(), node_instance("o")];
+    let halted = RollingUpdateInput { was_halted: true, max_unavailable: 2, ..input(&members, &none, 4) };
+    assert_eq!(step_summaries(&decide(&halted)), ["cordon old"], "a node that failed long after its start");
     let members = [node_instance("old").outdated(), node_instance("n").in_service_since(60)];
     let recovered = RollingUpdateInput { was_halted: true, ..input(&members, &none, 1) };
     assert_eq!(step_summaries(&decide(&recovered)), ["cordon old"]);
