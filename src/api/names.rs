@@ -166,6 +166,8 @@ pub(crate) mod condition {
     pub(crate) const AWS_CREDENTIALS_REJECTED: &str = "AWSCredentialsRejected";
     /// Reason of `RECONCILING` while the group cannot be read for another cause.
     pub(crate) const READ_FAILED: &str = "ReadFailed";
+    /// Reason of `RECONCILING` after a reconcile of the group panicked.
+    pub(crate) const INTERNAL_ERROR: &str = "InternalError";
 
     /// The conditions that report a problem while they are True.
     pub(crate) const PROBLEMS: [&str; 7] = [

@@ -1,5 +1,6 @@
 //! What is reported for a group whose reads fail: a condition, an event and a metric, once AWS or the API server has
-//! not answered for a while. The conditions of the last observation stay, because the nodes run on.
+//! not answered for a while. The conditions of the last observation stay, because the nodes run on. A reconcile that
+//! panics is reported in the same way.
 
 use jiff::Timestamp;
 use kube::ResourceExt;
@@ -79,13 +80,17 @@ fn report_patch(
         observed_generation: status.observed_generation,
         ..Condition::new(condition::RECONCILING, true, reason(error), message(error, id, status, since))
     };
-    let before = json!(status);
+    (new.clone(), patch_with(status, new, now))
+}
+
+/// The patch that sets a condition, and gives `Ready` its reason.
+fn patch_with(status: &InstanceGroupStatus, new: Condition, now: Timestamp) -> Option<serde_json::Value> {
     let mut after = status.clone();
-    set_condition(&mut after.conditions, new.clone(), &rfc3339(now));
-    if let Some(ready) = ready_with_reason(&status.conditions, &new) {
-        set_condition(&mut after.conditions, ready, &rfc3339(now));
+    let ready = ready_with_reason(&status.conditions, &new);
+    for condition in ready.into_iter().chain([new]) {
+        set_condition(&mut after.conditions, condition, &rfc3339(now));
     }
-    (new, diff_merge_patch(&before, &json!(after)))
+    diff_merge_patch(&json!(status), &json!(after))
 }
 
 /// Notes that the group could not be read, and reports it once that lasts.
@@ -127,6 +132,45 @@ pub(super) async fn report(group: &InstanceGroup, key: &str, error: &Error, ctx:
     }
 }
 
+/// Reports a reconcile that panicked. Nothing of the group is known to be wrong, and nothing changes until the cause is
+/// gone, so the status must not look as if the group were up to date.
+pub(super) async fn report_panic(group: &InstanceGroup, key: &str, ctx: &Context) {
+    if !ctx.request_write() {
+        return;
+    }
+    let status = group.status.clone().unwrap_or_default();
+    let is_reported = status.conditions.iter().any(is_panic);
+    let patch = panic_patch(&status, Timestamp::now());
+    let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
+    if let Some(patch) = patch {
+        let version = group.resource_version().unwrap_or_default();
+        match ctx.planner.kube.patch_status(&namespace, &name, &version, patch).await {
+            Ok(version) => ctx.planner.process_state.own_writes(key, |own| own.record(&version, Timestamp::now())),
+            Err(error) => return tracing::warn!(group = %key, %error, "cannot report that the reconcile panicked"),
+        }
+    }
+    if !is_reported {
+        let event = Event::for_condition(EventKind::Warning, condition::INTERNAL_ERROR, PANIC.to_owned());
+        publish_event(&event_target(&group.metadata), &event, ctx).await;
+    }
+}
+
+/// The message about a reconcile that panicked. It names no time, so that each try writes the same.
+const PANIC: &str = "the controller failed with an internal error while it reconciled this group, and changes nothing of it; it tries again every minute; report the line \"reconcile panicked\" of its log to its maintainers";
+
+fn is_panic(condition: &Condition) -> bool {
+    condition.r#type == condition::RECONCILING && condition.is_true() && condition.has_reason(condition::INTERNAL_ERROR)
+}
+
+/// The patch that reports a panic; no patch when the condition stands already.
+fn panic_patch(status: &InstanceGroupStatus, now: Timestamp) -> Option<serde_json::Value> {
+    let new = Condition {
+        observed_generation: status.observed_generation,
+        ..Condition::new(condition::RECONCILING, true, condition::INTERNAL_ERROR, PANIC)
+    };
+    patch_with(status, new, now)
+}
+
 /// Whether a process before this one reported the failure. Its message says since when; this process knows only its own
 /// start.
 fn is_continued(error: &ObserveError, status: &InstanceGroupStatus, key: &str, process_state: &ProcessState) -> bool {
@@ -159,6 +203,18 @@ mod tests {
             "slow down",
             status,
         ))
+    }
+
+    /// Without it, the last status stays as if the group were up to date, and only the controller's log says otherwise.
+    #[test]
+    fn panicked_reconcile_is_shown_once_and_not_as_ready() {
+        let mut status = status();
+        let patch = panic_patch(&status, Timestamp::UNIX_EPOCH).expect("a patch");
+        let conditions: Vec<Condition> = serde_json::from_value(patch["conditions"].clone()).expect("conditions");
+        let reasons: Vec<_> = conditions.iter().map(|c| (c.r#type.as_str(), c.reason.as_deref())).collect();
+        assert_eq!(reasons, [("Ready", Some("InternalError")), ("Reconciling", Some("InternalError"))]);
+        status.conditions = conditions;
+        assert_eq!(panic_patch(&status, Timestamp::MAX), None);
     }
 
     fn status() -> InstanceGroupStatus {

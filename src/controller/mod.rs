@@ -55,10 +55,16 @@ use status_update::{record_metrics, update_status};
 pub(crate) async fn reconcile(stored: Arc<GroupObject>, ctx: Arc<Context>) -> Result<Action, Error> {
     let (task_object, task_ctx) = (stored.clone(), ctx.clone());
     let task = tokio::spawn(async move { reconcile_group(&task_object, &task_ctx).await });
-    let result = task.await.unwrap_or_else(|panic| {
-        tracing::error!(%panic, "reconcile panicked");
-        Ok(Action::requeue(Duration::from_secs(60)))
-    });
+    let result = match task.await {
+        Ok(result) => result,
+        Err(panic) => {
+            tracing::error!(group = %group_key(&stored), %panic, "reconcile panicked");
+            if let Ok(group) = &stored.0 {
+                failed_observation::report_panic(group, &group_key(&stored), &ctx).await;
+            }
+            Ok(Action::requeue(Duration::from_secs(60)))
+        }
+    };
     forget_if_gone(&stored, &ctx);
     result
 }

@@ -319,6 +319,7 @@ fn problem(group: &InstanceGroup) -> Option<String> {
             condition::AWS_UNAVAILABLE,
             condition::AWS_CREDENTIALS_REJECTED,
             condition::READ_FAILED,
+            condition::INTERNAL_ERROR,
         ];
         reasons.iter().any(|reason| found.has_reason(reason))
     });
