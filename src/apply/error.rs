@@ -42,6 +42,9 @@ pub enum StepError {
     /// The instance to be terminated had no Node when the plan was made.
     #[error("the node {0} joined after the plan was made; the controller drains it first")]
     NodeJoined(String),
+    /// The API server rejected the same change of a node a short time ago, with this message.
+    #[error("{0}")]
+    RejectedBefore(String),
     /// This process may no longer write: it lost the lease, or another controller writes the status of groups.
     #[error("this process may no longer write: another process is the leader, or another controller is active")]
     MayNotWrite,
@@ -92,7 +95,8 @@ impl StepError {
             | StepError::RolloutBlocked(_)
             | StepError::NodeSchedulable(_)
             | StepError::LeavesByAutoscaler(_)
-            | StepError::NodeJoined(_) => None,
+            | StepError::NodeJoined(_)
+            | StepError::RejectedBefore(_) => None,
             // Another group has just added an entry for the role. The next plan widens it, or reports the conflict.
             StepError::AwsAuth(AwsAuthError::Conflict { .. }) => None,
             StepError::AwsAuth(_) => Some(Reason::AuthConflict),

@@ -5,6 +5,7 @@ use super::error::StepError;
 use crate::api::names::tag;
 use crate::auth::aws_auth::AwsAuthError;
 use crate::index::denied_calls::DeniedCall;
+use crate::k8s::KubeError;
 use crate::plan::{EksStep, JoinStep, NodeStep, PlannedStep, Step, Write};
 
 /// A step that was refused, and that the rest of the pass does not depend on.
@@ -43,9 +44,11 @@ pub(super) struct Remainder {
 
 impl IndependentFailures {
     /// Whether the pass can continue without a step that failed with this error. The error must not cause a call in
-    /// each pass. A denied call waits for its turn, and an aws-auth that cannot be edited is only read.
+    /// each pass. A denied call waits for its turn, a rejected change of a node for its time, and an aws-auth that cannot
+    /// be edited is only read.
     pub(super) fn can_continue_without(planned: &PlannedStep, error: &StepError) -> bool {
         let is_paced = error.denied_call().is_some()
+            || is_rejected_change(&planned.step, error)
             || matches!(
                 error,
                 StepError::AwsAuth(AwsAuthError::Unparsable { .. } | AwsAuthError::Unsafe | AwsAuthError::Immutable)
@@ -92,9 +95,16 @@ fn is_independent(planned: &PlannedStep) -> bool {
         Step::Eks(EksStep::PutTags { tags, .. }) => {
             !tags.iter().any(|tag| tag::NOT_PROPAGATED.contains(&tag.key.as_str()))
         }
-        Step::Eks(EksStep::DeleteTags { .. } | EksStep::EnableMetrics { .. } | EksStep::DisableMetrics { .. }) => true,
+        Step::Eks(EksStep::DeleteTags { .. } | EksStep::EnableMetrics { .. } | EksStep::DisableMetrics { .. })
+        | Step::Node(NodeStep::ChangeNodeInPlace { .. }) => true,
         _ => false,
     }
+}
+
+/// Whether the API server, or an admission policy, rejected what a change in place writes to a node.
+fn is_rejected_change(step: &Step, error: &StepError) -> bool {
+    matches!(step, Step::Node(NodeStep::ChangeNodeInPlace { .. }))
+        && matches!(error, StepError::Kube(KubeError::Invalid { .. }) | StepError::RejectedBefore(_))
 }
 
 /// Whether a step lets nodes join.

@@ -1,7 +1,7 @@
 //! Applies a plan step by step and returns what was done.
 //!
-//! A failing step ends the pass. The exception is a denied step that the rest does not depend on, or a denied join
-//! entry: see `independent_failures`. A missing permission for a tag does not stop a rotation. When AWS denies a call
+//! A failing step ends the pass. The exceptions are a denied step that the rest does not depend on, a rejected change of a
+//! node in place, and a denied join entry: see `independent_failures`. A missing permission for a tag does not stop a rotation. When AWS denies a call
 //! to many groups, only a few of them try it.
 //!
 //! The right to write is checked before every step, and `lock-upgrades` before every disruptive step. Before every step

@@ -11,7 +11,7 @@ use crate::api::names::annotation;
 use crate::aws::{AwsError, AwsErrorKind};
 use crate::index::drain_clocks::DrainClocks;
 use crate::index::nodes::{instance_id, node_view, parse_annotation};
-use crate::k8s::EvictOutcome;
+use crate::k8s::{EvictOutcome, KubeError};
 use crate::plan::{InPlaceChange, NodeStep, PodRef, UncordonReason};
 use crate::rotation::{DisruptionRecord, SurgeRecord};
 
@@ -159,8 +159,13 @@ impl ApplyRun<'_> {
         if !(self.ctx.request_write)() {
             return Err(StepError::MayNotWrite);
         }
-        self.ctx.kube.patch_node(name, patch).await.map_err(StepError::Kube)?;
-        Ok(StepOutcome::Applied)
+        let result = self.ctx.kube.patch_node(name, patch).await;
+        let Applier { process_state, now, .. } = self.ctx;
+        process_state.rejected_changes(|known| match &result {
+            Err(error @ KubeError::Invalid { .. }) => known.record(name, change, error.to_string(), *now),
+            _ => known.remove(name),
+        });
+        result.map(|_| StepOutcome::Applied).map_err(StepError::Kube)
     }
 
     async fn evict(&self, node: &str, pod: &PodRef) -> StepResult {

@@ -14,7 +14,7 @@ use crate::index::process_state::ProcessState;
 use crate::k8s::{EvictionBlocker, KubeApi};
 use crate::lock::Locks;
 use crate::ownership::has_ownership_tags;
-use crate::plan::{PodRef, Step};
+use crate::plan::{NodeStep, PodRef, Step};
 
 /// Clients and settings to apply plans with.
 pub(crate) struct Applier<'a> {
@@ -161,8 +161,14 @@ pub(crate) fn ignore_not_found<T>(result: Result<T, AwsError>) -> StepResult {
 }
 
 impl Applier<'_> {
-    /// The error of a step whose call AWS denies and which the group does not try before its turn.
+    /// The error of a step whose call AWS denies and which the group does not try before its turn, or of a change of a
+    /// node that was rejected and is not tried before its time.
     pub(super) fn backoff_error(&self, group: &str, step: &Step) -> Option<StepError> {
+        if let Step::Node(NodeStep::ChangeNodeInPlace { node, change, .. }) = step
+            && let Some(message) = self.process_state.rejected_changes(|known| known.backoff(node, change, self.now))
+        {
+            return Some(StepError::RejectedBefore(message));
+        }
         let attempt = DeniedAttempt { spec: self.spec.to_owned(), step: Some(step.name()) };
         self.process_state.call_in_backoff(group, &attempt, self.now).map(StepError::from)
     }

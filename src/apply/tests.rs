@@ -141,13 +141,89 @@ async fn refused_step_blocks_only_steps_that_depend_on_it() {
     assert!(!applied.is_complete() && applied.steps_done == 0, "it is unknown whether it was done: {applied:?}");
 }
 
+fn team_change(instance: &str, team: &str) -> InPlaceChange {
+    InPlaceChange {
+        set_labels: [("team".to_owned(), team.to_owned())].into(),
+        record: InPlaceRecord { instance: instance.into(), ..InPlaceRecord::default() },
+        ..InPlaceChange::default()
+    }
+}
+
+/// An admission policy on Nodes says nothing about the rotation, nor about other nodes.
+#[tokio::test]
+async fn refused_change_in_place_stops_neither_other_nodes_nor_the_rotation() {
+    let steps = || -> Vec<Step> {
+        let change = |node: &str, instance: &str| NodeStep::ChangeNodeInPlace {
+            node: node.into(),
+            instance: instance.into(),
+            change: team_change(instance, "b"),
+        };
+        let uncordon = NodeStep::UncordonNode { node: "n-2".into(), reason: UncordonReason::RotationBlocked };
+        vec![change("n-1", "i-1").into(), change("n-2", "i-2").into(), uncordon.into()]
+    };
+    for (code, reason, stalled) in
+        [(403, "Forbidden", Some(Reason::MissingPermission)), (422, "Invalid", None), (400, "BadRequest", None)]
+    {
+        let answer = move |call: &fake::Call| {
+            let name = call.path.rsplit('/').next().unwrap_or_default().to_owned();
+            let metadata = json!({"name": name, "resourceVersion": "7", "annotations": {annotation::DISRUPTION: "{}"}});
+            let spec = json!({"providerID": format!("aws:///us-west-2a/{}", name.replace("n-", "i-"))});
+            match call.method == "PATCH" && name == "n-1" {
+                true => fake::failure(code, reason, "denied by the policy labels"),
+                false => (200, json!({"kind": "Node", "apiVersion": "v1", "metadata": metadata, "spec": spec})),
+            }
+        };
+        let (applied, writes) = apply_steps(steps(), None, answer).await;
+        let patched: Vec<_> = writes.iter().map(String::as_str).collect();
+        let (first, second) = ("PATCH /api/v1/nodes/n-1", "PATCH /api/v1/nodes/n-2");
+        assert_eq!(patched, [first, second, second], "{code}");
+        assert!(applied.is_complete() && applied.steps_done == 2, "{code}: {applied:?}");
+        let error = applied.error.as_ref().expect("it is reported");
+        assert!(error.to_string().contains("denied by the policy labels"), "{error}");
+        assert_eq!(error.stalled_reason(), stalled, "{code}");
+    }
+}
+
+#[tokio::test]
+async fn rejected_change_in_place_is_not_repeated_in_each_pass() {
+    let writes = Arc::new(Mutex::new(0));
+    let counted = writes.clone();
+    let client = fake::client(move |call| match call.method.as_str() {
+        "PATCH" => {
+            *counted.lock().expect("lock is not poisoned") += 1;
+            fake::failure(422, "Invalid", "denied by the policy labels")
+        }
+        _ => {
+            let (metadata, spec) =
+                (json!({"name": "n", "resourceVersion": "7"}), json!({"providerID": "aws:///us-west-2a/i-1"}));
+            (200, json!({"kind": "Node", "apiVersion": "v1", "metadata": metadata, "spec": spec}))
+        }
+    });
+    let inventory = Inventory::with_config(Arc::new(FakeAws::default()).aws(), CacheConfig::default());
+    let (process_state, kube, aws_auth) =
+        (ProcessState::default(), KubeClient::new(client, "test"), AwsAuthWriter::default());
+    let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+    let mut tried = Vec::new();
+    for (second, team) in [(0, "b"), (5, "b"), (29, "b"), (30, "b"), (40, "b"), (40, "c")] {
+        let step =
+            NodeStep::ChangeNodeInPlace { node: "n".into(), instance: "i-1".into(), change: team_change("i-1", team) };
+        let steps = vec![PlannedStep::new(step, Vec::new())];
+        let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
+        let now = Timestamp::from_second(second).expect("a time");
+        let applier = Applier { now, ..Applier::for_tests(&inventory, &kube, &process_state, &aws_auth) };
+        let applied = apply(&applier, &id, "1", &[], plan).await;
+        assert!(applied.error.is_some_and(|error| error.to_string().contains("denied by the policy")), "{second}");
+        tried.push(*writes.lock().expect("lock is not poisoned"));
+    }
+    assert_eq!(tried, [1, 1, 1, 2, 2, 3], "after half a minute, and at once when the spec has another value");
+}
+
 /// What the record says would not be so, and nothing would set the tags any more.
 #[tokio::test]
 async fn record_of_a_refused_step_is_not_written() {
     let steps = |first: Step| vec![first, ObjectStep::UpdateStatus { status: json!({}) }.into()];
     let denied = |_: &fake::Call| fake::failure(403, "Forbidden", "no");
-    let change = InPlaceChange { record: InPlaceRecord::default(), ..InPlaceChange::default() };
-    let first = NodeStep::ChangeNodeInPlace { node: "n".into(), instance: "i-1".into(), change };
+    let first = NodeStep::UncordonNode { node: "n".into(), reason: UncordonReason::RotationBlocked };
     let (applied, writes) = apply_steps(steps(first.into()), None, denied).await;
     assert!(applied.steps_done == 0 && writes.is_empty() && !applied.is_complete(), "{applied:?}");
 }

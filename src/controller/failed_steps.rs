@@ -49,7 +49,7 @@ pub(super) async fn record_failed_step(
     wake_denied_rotations(key, applied, ctx, now);
     let (state, step) = (&ctx.planner.process_state, plan.steps.get(*steps_done).map(|planned| &planned.step));
     // A rotation has waits of its own, because each try drains nodes.
-    let is_of_rotation = matches!(step, Some(Step::Node(_)));
+    let is_of_rotation = step.is_some_and(Step::is_of_rotation);
     let (denied_rotation, denied_step) = match error.as_ref().and_then(StepError::denied_call) {
         Some(call) if is_of_rotation => (Some(call), None),
         other => (None, other),
@@ -118,7 +118,7 @@ pub(super) async fn record_failed_step(
 /// Unblocks rotations that wait for a step which succeeded for this group.
 fn wake_denied_rotations(key: &str, applied: &Applied, ctx: &Context, now: Timestamp) {
     let done = applied.plan.steps[..applied.steps_done].iter().map(|planned| &planned.step);
-    let of_rotation: BTreeSet<_> = done.filter(|step| matches!(step, Step::Node(_))).map(Step::name).collect();
+    let of_rotation: BTreeSet<_> = done.filter(|step| step.is_of_rotation()).map(Step::name).collect();
     if !of_rotation.is_empty() {
         ctx.enqueue_keys(ctx.planner.process_state.record_success(key, &of_rotation, now));
     }

@@ -100,7 +100,10 @@ fn step_events(applied: &Applied) -> Vec<Event> {
     let mut step_events = reported.flat_map(|(_, planned)| step_event(planned)).collect::<Vec<_>>();
     if applied.is_complete() {
         // What is not made does not come back, either, and what waits has not happened.
-        let is_true = |event: &&Event| applied.error.is_none() || !event.has_reason(EventReason::ResourceRecreated);
+        let says_all_was_done = |event: &Event| {
+            [EventReason::ResourceRecreated, EventReason::NodesChangedInPlace].iter().any(|r| event.has_reason(*r))
+        };
+        let is_true = |event: &&Event| applied.error.is_none() || !says_all_was_done(event);
         let events = plan.events.iter().filter(|_| applied.waiting_steps.is_empty());
         step_events.extend(events.filter(is_true).cloned());
     }

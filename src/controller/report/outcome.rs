@@ -169,6 +169,7 @@ fn error_message(error: &StepError) -> String {
         | StepError::NodeSchedulable(_)
         | StepError::LeavesByAutoscaler(_)
         | StepError::NodeJoined(_)
+        | StepError::RejectedBefore(_)
         | StepError::MayNotWrite => error.to_string(),
     }
 }

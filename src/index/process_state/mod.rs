@@ -21,10 +21,15 @@ use crate::index::drain_clocks::DrainClocks;
 use crate::index::failure_streak::{FailureStreak, PassResult};
 use crate::index::image_aliases::ImageAliases;
 use crate::index::lost_instances::LostInstances;
+use crate::index::rejected_changes::RejectedChanges;
 use crate::index::seen_names::SeenNames;
 use crate::index::write_memory::WriteMemory;
 use crate::plan::{PersistentFailure, Write};
 use crate::util::lookup::Lookup;
+
+/// How many UIDs without an InstanceGroup are remembered. One that is forgotten costs a list of all InstanceGroups when
+/// it is met again.
+const MAX_UNUSED_UIDS: usize = 10_000;
 
 /// Clocks and counters by group and by node.
 #[derive(Default)]
@@ -42,7 +47,7 @@ struct Inner {
     /// When a termination that lowers the desired capacity was last sent, by instance. The record on the Node says the same
     /// to the next process.
     decrements: HashMap<String, Timestamp>,
-    /// UIDs in records on Nodes that no InstanceGroup has. A UID is never used again.
+    /// UIDs in records on Nodes that no InstanceGroup has. A UID is never used again. At most [`MAX_UNUSED_UIDS`].
     unused_uids: HashSet<String>,
     /// Writes that belong to no group: role labels of nodes, and the stored boundaries.
     other_writes: WriteMemory,
@@ -50,6 +55,8 @@ struct Inner {
     denied_calls: DeniedCalls,
     /// Rotations that are blocked because a call was denied.
     denied_rotations: DeniedRotations,
+    /// Changes of nodes in place that the API server rejected.
+    rejected_changes: RejectedChanges,
 }
 
 #[derive(Default, Clone)]
@@ -235,7 +242,13 @@ impl ProcessState {
 
     /// Records that no InstanceGroup has this UID.
     pub(crate) fn set_uid_unused(&self, uid: &str) {
-        self.with(|inner| inner.unused_uids.insert(uid.into()));
+        self.with(|inner| {
+            // Anyone who may write a Node can put UIDs there.
+            if inner.unused_uids.len() >= MAX_UNUSED_UIDS {
+                inner.unused_uids.clear();
+            }
+            inner.unused_uids.insert(uid.into())
+        });
     }
 
     /// Records that a group is deleted and its finalizer is removed.
@@ -284,6 +297,11 @@ impl ProcessState {
     /// Whether the next refusal of the same lasts.
     pub(crate) fn is_nearly_lasting(&self, group: &str) -> bool {
         self.group(group, |g| g.failure_streak.is_nearly_lasting())
+    }
+
+    /// The changes of nodes in place that the API server rejected.
+    pub(crate) fn rejected_changes<T>(&self, update: impl FnOnce(&mut RejectedChanges) -> T) -> T {
+        self.with(|inner| update(&mut inner.rejected_changes))
     }
 
     /// The rotations that are blocked because a call was denied.

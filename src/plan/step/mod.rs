@@ -77,6 +77,11 @@ impl Step {
         self.info().creates_nodes()
     }
 
+    /// Whether it is a step of a rotation. A change in place moves no pod.
+    pub(crate) fn is_of_rotation(&self) -> bool {
+        matches!(self, Step::Node(step) if !matches!(step, NodeStep::ChangeNodeInPlace { .. }))
+    }
+
     /// Whether it starts to replace or remove nodes. The controller checks the rollout block again right before
     /// such a step.
     pub(crate) fn begins_replacement(&self) -> bool {

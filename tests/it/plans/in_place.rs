@@ -514,3 +514,14 @@ fn tags_of_instances_stay_recorded_while_the_scaling_group_is_not_seen() {
     let patches: Vec<_> = patches.collect();
     assert!(patches.iter().all(|tags| *tags == serde_json::json!(before)), "{patches:?}");
 }
+
+/// The label would count as another owner's, and stay on the nodes forever.
+#[test]
+fn labels_and_taints_stay_recorded_while_the_scaling_group_is_not_seen() {
+    let done = with_records(changed(BOTH, OLD, NEW));
+    let (old, new) = (done.status.managed.clone().expect("a record"), "labels: {team: b}");
+    assert!(old.labels.contains(&"zone".to_owned()) && !old.taints.is_empty(), "{old:?}");
+    let unseen = done.with(|s| s.resolved = resolved(&spec(BOTH, new), &[])).with(remove_scaling_group);
+    let recorded = with_records(unseen).status.managed.expect("a record");
+    assert!(recorded.labels.contains(&"zone".to_owned()) && recorded.taints == old.taints, "{recorded:?}");
+}

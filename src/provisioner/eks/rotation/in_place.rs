@@ -107,12 +107,16 @@ pub(crate) fn recorded_attributes(input: &PlanInput) -> (Vec<String>, Vec<String
     let fields = fields(input.resolved);
     let desired = attributes(&input.resolved.desired.labels, &input.resolved.desired.taints);
     let records = || input.observed.nodes.values().filter_map(|node| node.in_place.as_ref());
+    // Without the group in AWS's answer, which nodes it has is not known.
+    let is_unknown = input.observed.scaling_group.is_none();
     let mut labels: BTreeSet<_> = old.labels.into_iter().collect();
-    labels.retain(|key| records().any(|record| record.labels.as_ref().is_some_and(|all| all.contains_key(key))));
+    labels.retain(|key| {
+        is_unknown || records().any(|record| record.labels.as_ref().is_some_and(|all| all.contains_key(key)))
+    });
     let mut taints: BTreeSet<_> = old.taints.into_iter().collect();
     taints.retain(|identity| {
         let has = |taints: &BTreeSet<NodeTaint>| taints.iter().any(|taint| taint.identity() == *identity);
-        records().any(|record| record.taints.as_ref().is_some_and(has))
+        is_unknown || records().any(|record| record.taints.as_ref().is_some_and(has))
     });
     if fields.contains(&InPlaceField::Labels) {
         labels.extend(desired.labels.into_keys());
