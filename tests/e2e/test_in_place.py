@@ -1,5 +1,6 @@
 """Labels, taints and tags change on running nodes where the group asks for it, and everything else replaces them."""
 
+import contextlib
 import json
 
 from e2e import logs, rotation
@@ -91,6 +92,47 @@ def test_a_scale_out_gets_new_labels_and_a_node_that_registers_again_is_changed_
     tenant.cloud.patch(place, {"metadata": {"labels": {"team": None}, "annotations": {RECORD: None}}})
     wait_changed(group, "search", [])
     assert len(node_patches(group)) == 2 and rotation.terminated(group) == []
+
+
+@contextlib.contextmanager
+def denied_label(cloud, value):
+    """An admission policy that lets nobody give a node the label `team` with this value."""
+    place, name = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic", f"no-{value}"
+    given, had = (f"'team' in {where}.metadata.labels && {where}.metadata.labels['team'] == '{value}'" for where in ("object", "oldObject"))
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"], "operations": ["UPDATE"]}
+    validation = {"expression": f"!({given}) || ({had})", "message": f"{value} is not a team", "reason": "Forbidden"}
+    cloud.create(f"{place}ies", {"metadata": {"name": name}, "spec": {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]}, "validations": [validation]}})
+    cloud.create(f"{place}ybindings", {"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}})
+    try:
+        yield
+    finally:
+        for kind in ("ybindings", "ies"):
+            cloud.api("DELETE", f"{place}{kind}/{name}")
+
+
+def refused_patches(group):
+    """The controller's writes to this group's nodes that the API server refused."""
+    names = rotation.node_names(group)
+    found = [e for e in group.cloud.audit() if e.get("objectRef", {}).get("resource") == "nodes" and e["user"]["username"] == logs.CONTROLLER]
+    return [e for e in found if e["objectRef"]["name"] in names and e["responseStatus"]["code"] == 403]
+
+
+def test_a_policy_that_denies_a_label_does_not_stop_the_rotation(tenant):
+    """One label would keep old nodes forever, and uncordon those whose pods were evicted already."""
+    group = rotation.start_group(tenant, 3, inPlace=["labels"])
+    old, new_image, team = group.instances(), rotation.images(tenant.cloud)[1], tenant.unique
+    tenant.set_defaults(image=new_image)
+    group.wait(lambda g: set(g.instances()) - set(old), what="the first new node")
+    group.annotate(lock_upgrades="true")
+    with denied_label(tenant.cloud, team):
+        group.patch_spec(labels=labels(tenant, team=team))
+        group.wait(lambda g: len(refused_patches(g)) >= 5, what="changes that the policy denied")
+        group.wait(lambda g: f"{team} is not a team" in json.dumps(g.status()["conditions"]), what="the policy's message in the status")
+        group.annotate(lock_upgrades=None)
+        group.wait(lambda g: not set(g.instances(None)) & set(old), rotation.ROTATION, "the end of every old node")
+        assert group.undrained() == {}
+    group.patch_spec(labels=labels(tenant, team="search"))
+    wait_changed(group, "search", [])
 
 
 def test_without_in_place_a_label_replaces_nodes(tenant):

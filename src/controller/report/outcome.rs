@@ -196,5 +196,7 @@ pub(crate) fn missing_iam_action(action: &str, error: &str) -> String {
 
 /// The message for a call that the API server forbids.
 pub(crate) fn missing_kubernetes_permission(error: &str) -> String {
-    format!("{error}; add the permission to the controller's Role or ClusterRole")
+    format!(
+        "{error}; if RBAC denies it, add the permission to the controller's Role or ClusterRole; if an admission policy denies it, change the policy or the value"
+    )
 }
