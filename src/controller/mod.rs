@@ -108,10 +108,11 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
     if let Some(action) = rollout::switch_revision(group, &key, ctx, now).await? {
         return Ok(action);
     }
-    let was_blocked = ctx.stores.rollout_block(group, &ctx.planner).is_some();
+    let context = ctx.stores.group_context(group, &ctx.planner).await;
+    let was_blocked = context.is_rollout_blocked;
     let old_status = group.status.clone().unwrap_or_default();
     let asked = ctx.stores.pending_reconcile_request(group);
-    let mut planned = match plan_with_fresh_reads(group, &key, asked.is_some(), ctx, now).await {
+    let mut planned = match plan_with_fresh_reads(group, &key, context, asked.is_some(), ctx, now).await {
         Ok(planned) => planned,
         Err(error) => {
             ctx.stores.rollout.record_usage(&key, None);
@@ -154,12 +155,12 @@ fn record_quota(group: &InstanceGroup, context: &GroupContext, ctx: &Context) {
 async fn plan_with_fresh_reads(
     group: &InstanceGroup,
     key: &str,
+    mut context: GroupContext,
     is_requested: bool,
     ctx: &Context,
     now: Timestamp,
 ) -> Result<Planning, Error> {
     let planner = &ctx.planner;
-    let mut context = ctx.stores.group_context(group, planner).await;
     if is_requested {
         planner.process_state.end_waits(key, now);
         context.is_requested = true;

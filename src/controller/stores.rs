@@ -208,6 +208,7 @@ impl Stores {
             lock: self.locks(group, annotations.as_ref()).describe(),
             namespace_annotations: annotations,
             rollout_block: None,
+            is_rollout_blocked: false,
             allowance: None,
             images: None,
             active_boundaries: self.boundaries.get(),

@@ -42,5 +42,5 @@ pub(crate) use progress::{ProgressInput, advance};
 pub(crate) use running::Running;
 pub(crate) use summary::{GroupSummary, WaveSummary, comes_next};
 pub(crate) use view::{RolloutView, StoredRevision};
-pub(crate) use wait::{Wait, WaitReason};
+pub(crate) use wait::{RotationBlock, Wait, WaitReason};
 pub(crate) use yielding_groups::YieldingGroups;

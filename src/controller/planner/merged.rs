@@ -40,6 +40,8 @@ pub(crate) struct GroupContext {
     pub lock: Option<String>,
     /// Why no further node may be replaced; replacements in progress are finished. `None` when nodes may be replaced.
     pub rollout_block: Option<String>,
+    /// Whether the rollout itself blocks the group, so that a plan made with this context begins no replacement for it.
+    pub is_rollout_blocked: bool,
     /// How many further nodes may be replaced; `None` for any number.
     pub allowance: Option<Allowance>,
     /// What image aliases stand for; `None` where they stand for what AWS says now.

@@ -21,7 +21,7 @@ use crate::controller::planner::{GroupContext, Planner, Planning};
 use crate::controller::stores::Stores;
 use crate::plan::write::status_write;
 use crate::plan::{Event, EventReason, Outcome, Step};
-use crate::rollout::{RevisionDecision, RevisionSwitch, RolloutView, SwitchReason, Wait};
+use crate::rollout::{RevisionDecision, RevisionSwitch, RolloutView, RotationBlock, SwitchReason, Wait};
 
 /// Forecasts what the target of the rollout changes in the group, and records that the group switches to another
 /// content. The reconcile then ends, and the next one plans with that content.
@@ -158,11 +158,13 @@ impl Stores {
         // A content that is about to be taken is used only after that is recorded.
         let (content, waits, rollout_block) = match choice {
             RevisionDecision::Use { content, waits, rollout_block } => (content, waits, rollout_block),
-            RevisionDecision::Switch(_) => {
+            RevisionDecision::Switch(switch) => {
                 let recorded = group.status.as_ref().and_then(|status| status.boundaries_revision.as_deref());
-                (recorded.and_then(|hash| view.stored.get(hash)).cloned().or(view.stable.clone()), None, None)
+                let block = RotationBlock { why: switch_block(&view, &switch), uncordons: false };
+                (recorded.and_then(|hash| view.stored.get(hash)).cloned().or(view.stable.clone()), None, Some(block))
             }
         };
+        context.is_rollout_blocked = rollout_block.is_some();
         (context.active_boundaries, context.images) = match content {
             Some(content) => (content.active, Some(content.images)),
             None => (missing_revision(waits.as_ref()), None),
@@ -187,12 +189,13 @@ impl Stores {
 
     /// Why the rollout begins no node of this group now; `None` where it blocks nothing, and without a rollout.
     pub(crate) fn rollout_block(&self, group: &InstanceGroup, planner: &Planner) -> Option<String> {
-        let Some(decided) = self.decided(group, self.rollout.view()?.as_ref(), planner) else {
+        let view = self.rollout.view()?;
+        let Some(decided) = self.decided(group, &view, planner) else {
             return Some(NAMESPACE_UNKNOWN.to_owned()).filter(|_| group.metadata.deletion_timestamp.is_none());
         };
         match decided.choice {
             RevisionDecision::Use { rollout_block, .. } => rollout_block.map(|block| block.why),
-            RevisionDecision::Switch(_) => None,
+            RevisionDecision::Switch(switch) => Some(switch_block(&view, &switch)),
         }
     }
 
@@ -211,6 +214,11 @@ impl Stores {
         let texts = namespace_texts(&namespace);
         Some(self.decide(group, view, &texts, planner, Timestamp::now(), |_, _| {}))
     }
+}
+
+/// Why a group begins no node for what it has: an order, a failure or a newer revision ended that since it was planned.
+fn switch_block(view: &RolloutView, switch: &RevisionSwitch) -> String {
+    format!("the rollout of {}: the group takes {} now", view.target.name, switch.content.name)
 }
 
 /// Keeps a group that has other content from taking the last good one. No stored revision can be read, so it is unknown
@@ -233,6 +241,7 @@ const NAMESPACE_UNKNOWN: &str = "the Namespace of the group, which decides its w
 /// Keeps a group whose Namespace is not known from the newest content: its wave may not be open. A deletion continues.
 fn without_namespace(group: &InstanceGroup, context: &mut GroupContext) {
     if group.metadata.deletion_timestamp.is_none() {
+        context.is_rollout_blocked = true;
         let source = BoundariesSource::RevisionMissing(NAMESPACE_UNKNOWN.to_owned());
         context.active_boundaries = Arc::new(ActiveBoundaries { source, ..ActiveBoundaries::default() });
     }

@@ -241,6 +241,37 @@ async fn halt_and_pause_lock_a_group_that_replaces_nodes_and_a_freeze_blocks_fur
     }
 }
 
+/// A person aborts a change, or reverts it, while a group reads AWS for its plan. The plan is from before, so nodes would
+/// go for a revision that nobody wants any more, outside of the budget, and EKS takes no update of a managed group back.
+#[tokio::test]
+async fn node_is_not_begun_for_a_revision_that_ended_while_the_group_was_planned() {
+    let open = open_rollout("budget: {nodes: 1}\nwaves: [{name: rest}]");
+    let group = group(1, (false, 2, 2, true), &open);
+    let aborted = {
+        let mut view = open.clone();
+        view.status.phase = Some(RolloutPhase::Returning);
+        view
+    };
+    let reverted = {
+        let mut view = open.clone();
+        view.target = view.stable.clone().expect("r1");
+        view
+    };
+    for (name, ended) in [("aborted", aborted), ("reverted", reverted)] {
+        let (test, _) = controller(stores(std::slice::from_ref(&group), &open, &["team"]));
+        let (stores, planner) = (&test.ctx.stores, &test.ctx.planner);
+        assert_eq!(stores.rollout_block(&group, planner), None, "{name}: its wave is open");
+        let planned_before = stores.group_context(&group, planner).await;
+        assert!(!planned_before.is_rollout_blocked, "{name}: the plan replaces nodes, so it is checked again");
+        stores.rollout.set_view(Some(Arc::new(ended)));
+        let why = stores.rollout_block(&group, planner).unwrap_or_default();
+        assert!(why.contains("the group takes r1 now"), "{name}: {why}");
+        let context = stores.group_context(&group, planner).await;
+        assert!(context.is_rollout_blocked && context.rollout_block.is_some(), "{name}: a plan begins none either");
+        assert!(context.lock.is_none(), "{name}: what drains is not given back for a moment");
+    }
+}
+
 /// Several groups are reconciled at the same time, each with a plan that was made while the budget left a node.
 #[tokio::test]
 async fn node_is_replaced_only_if_the_budget_leaves_it_right_before() {
