@@ -253,6 +253,15 @@ impl BudgetUsage {
         self.waiting.remove(key);
     }
 
+    /// Records that nothing is planned for a group, because its object cannot be decoded: it neither waits, nor replaces the
+    /// node that it has announced. The nodes of it that are unavailable count on.
+    pub(crate) fn suspend(&mut self, key: &str) {
+        self.release(key);
+        if self.groups.contains_key(key) {
+            self.change(key, Entry::end_announcement);
+        }
+    }
+
     /// Whether a group that begins now would have to wait: groups that have begun go first, if they can.
     pub(crate) fn is_used_up(&self, budget: &BudgetPolicy, key: &str) -> bool {
         let batches = self.waiting_batches.iter().filter(|key| self.leaves_batch_later(budget, self.batch(key)));

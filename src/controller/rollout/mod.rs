@@ -297,6 +297,8 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
                 if !is_deleting {
                     summary.list_undecodable(view, &super::group_key(&stored), recorded);
                 }
+                let key = super::group_key(&stored);
+                ctx.stores.rollout.with_budget_usage(|budget_usage| budget_usage.suspend(&key));
                 continue;
             }
         };
@@ -306,7 +308,7 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
             continue;
         };
         let key = super::group_key(&stored);
-        ctx.stores.decide(group, view, texts, &ctx.planner, now, |facts, choice| {
+        let decided = ctx.stores.decide(group, view, texts, &ctx.planner, now, |facts, choice| {
             let is_blocked = matches!(choice, RevisionDecision::Use { rollout_block: Some(_), .. });
             let stops = view.orders.paused || view.config_problem.is_some() || !view.phase().replaces_nodes();
             let waits_for_budget = ctx.stores.rollout.with_budget_usage(|budget_usage| budget_usage.is_waiting(&key));
@@ -335,6 +337,10 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
                 switching_groups.insert(key.clone());
             }
         });
+        if !decided.rotates_for_revision {
+            // It may not be planned again for long, and groups that wait for the budget go before those that have not begun.
+            ctx.stores.rollout.release(&key);
+        }
     }
     Poll { summary, switching_groups, next, stuck }
 }

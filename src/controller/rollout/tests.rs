@@ -300,6 +300,34 @@ async fn node_is_replaced_only_if_the_budget_leaves_it_right_before() {
     assert_eq!(reserve(0), None, "its own");
 }
 
+/// A group waited for the budget. Then its object cannot be decoded any more, or it has to record another revision first: it
+/// is not planned, and would keep the groups waiting that have not begun.
+#[tokio::test]
+async fn group_that_is_not_planned_any_more_keeps_no_other_from_beginning() {
+    let view = open_rollout("budget: {nodes: 1}\nwaves: [{name: rest}]");
+    let is_used_up = |waits: InstanceGroup, is_invalid: bool| {
+        let begins = group(2, (false, 2, 2, false), &view);
+        let known = stores(&[waits.clone(), begins.clone()], &view, &["team"]);
+        let (mut test, _) = controller(known);
+        let (store, mut writer) = reflector::store();
+        let mut object = json!(waits);
+        if is_invalid {
+            object["spec"] = json!({"eks": "no object"});
+        }
+        writer.apply_watcher_event(&Event::Apply(serde_json::from_value(object).expect("a group")));
+        writer.apply_watcher_event(&Event::Apply(crate::api::GroupObject(Ok(begins.clone()))));
+        Arc::get_mut(&mut test.ctx).expect("no other task has it").stores.groups = store;
+        let rollout = &test.ctx.stores.rollout;
+        let waits_for = [NodeStart::Drain("us-west-2a".into())].into();
+        rollout.record_usage(&key(&waits), Some(NodeUsage { desired: 2, waits_for, ..NodeUsage::default() }));
+        super::survey(&test.ctx, &view, &mut Default::default(), Timestamp::now());
+        rollout.budget_used_up(&view, &key(&begins)).is_some()
+    };
+    assert!(is_used_up(group(1, (false, 2, 2, true), &view), false), "it has begun, and goes first");
+    assert!(!is_used_up(group(1, (false, 2, 2, true), &view), true), "it cannot be decoded");
+    assert!(!is_used_up(group(1, (false, 2, 2, false), &view), false), "it has to record the revision first");
+}
+
 /// A change that replaces no node reaches a group at once, and a lower maxSize may do so, too, until the group has grown.
 /// Without an answer of AWS, the controller must not believe what was so before.
 #[tokio::test]

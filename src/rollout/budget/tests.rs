@@ -76,6 +76,24 @@ fn unused_reservation_of_a_group_is_released() {
     assert!(budget_usage.is_used_up(&ONE, "team/c"));
 }
 
+/// The object of a group cannot be decoded any more, so that nothing is planned for it. It would go before every group that
+/// has not begun, for as long as nobody corrects it.
+#[test]
+fn group_that_cannot_be_decoded_keeps_no_other_from_beginning() {
+    let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
+    let waits_for: BTreeSet<_> = [NodeStart::Drain("a".into())].into();
+    budget_usage.record("team/a", Some(NodeUsage { waits_for, ..usage(3, "a", "i-a") }), now);
+    budget_usage.announce("team/new", now);
+    assert!(budget_usage.is_used_up(&ONE, "team/b"));
+    budget_usage.suspend("team/a");
+    assert!(budget_usage.is_used_up(&ONE, "team/b"), "the other one replaces its first node");
+    budget_usage.suspend("team/new");
+    assert!(!budget_usage.is_used_up(&ONE, "team/b") && !budget_usage.knows("team/unknown"));
+    budget_usage.record("team/a", Some(draining(3, "a", "i-a")), now);
+    budget_usage.suspend("team/a");
+    assert!(budget_usage.is_used_up(&ONE, "team/b"), "the node that it drains is unavailable");
+}
+
 /// Nodes that broke for other reasons count against the budget. The rotation still replaces an unavailable node at any
 /// time, because it would stay broken otherwise.
 #[test]
