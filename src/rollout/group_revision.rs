@@ -60,6 +60,13 @@ pub(crate) enum SwitchReason {
     Stopped,
 }
 
+impl RevisionSwitch {
+    /// Whether the group begins to replace nodes in its wave, as one of those that `atOnce` counts.
+    pub(crate) fn begins_in_wave(&self) -> bool {
+        matches!(self.why, SwitchReason::Wave(_) | SwitchReason::Approved(_))
+    }
+}
+
 /// What the decision about a group depends on beside the rollout and the group.
 pub(crate) struct DecisionInput<'a> {
     /// The rollout.

@@ -68,6 +68,16 @@ impl Running {
         has_room
     }
 
+    /// How many further groups of each wave may begin; `None` for any number.
+    pub(crate) fn places(&self, view: &RolloutView) -> Vec<Option<usize>> {
+        let places = |index: usize, limit: usize| {
+            let unseen = self.switched.values().filter(|(wave, _)| *wave == index).count();
+            limit.saturating_sub(self.waves.get(index).copied().unwrap_or_default() + unseen)
+        };
+        let limits = view.policy.waves.iter().map(|wave| wave.max_concurrent_groups).enumerate();
+        limits.map(|(index, limit)| limit.map(|limit| places(index, limit))).collect()
+    }
+
     /// Whether this group of the wave at an index may replace nodes beside the others.
     pub(crate) fn has_room(&self, view: &RolloutView, wave: usize, key: &str) -> bool {
         let Some(limit) = view.policy.waves.get(wave).and_then(|wave| wave.max_concurrent_groups) else { return true };

@@ -58,6 +58,14 @@ pub(super) fn unblocked_groups(ctx: &Context, view: &RolloutView) -> Vec<String>
     unblocked_groups
 }
 
+/// How many groups may begin with what the budget leaves, as far as that is known before they are planned; `None` without
+/// a budget.
+pub(super) fn groups_to_begin(ctx: &Context, view: &RolloutView) -> Option<usize> {
+    let budget = &view.policy.budget;
+    let allowance = ctx.stores.rollout.with_budget_usage(|budget_usage| budget_usage.allowance(budget))?;
+    Some(allowance.nodes.unwrap_or(MAX_WOKEN).min(MAX_WOKEN))
+}
+
 /// What is used of the budget, while groups wait for it. Otherwise it is not written: the number of unavailable nodes of a
 /// large cluster changes all the time.
 pub(super) fn status(ctx: &Context, view: &RolloutView, begins_wait: bool) -> Option<RolloutBudget> {

@@ -196,7 +196,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
             .await;
     }
     let now = Timestamp::now();
-    let Poll { mut summary, switching_groups, next, stuck } = survey(ctx, &view, polled, now);
+    let Poll { mut summary, switching_groups, beginning, next, stuck } = survey(ctx, &view, polled, now);
     summary.budget = budget::status(ctx, &view, summary.begins_wait);
     let drains = drain_forecast::forecast(ctx, &view, &mut polled.drains, &next).await;
     summary.drains_foreseen = drains.listed;
@@ -232,9 +232,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
         trigger.enqueue_all();
         return Ok(());
     }
-    polled.enqueued.retain(|key| switching_groups.contains(key));
-    let new: Vec<String> = switching_groups.into_iter().filter(|key| polled.enqueued.insert(key.clone())).collect();
-    trigger.enqueue_keys(new);
+    trigger.enqueue_keys(woken_groups(ctx, &view, switching_groups, &beginning, &mut polled.enqueued));
     trigger.enqueue_keys(budget::unblocked_groups(ctx, &view));
     // Last, so that the progress is recorded whatever the API server answers.
     images::store_new_images(ctx, &view, &stored, &mut polled.moved_images).await
@@ -272,6 +270,8 @@ struct Poll {
     summary: GroupSummary,
     /// The groups that would switch to another content.
     switching_groups: HashSet<String>,
+    /// Those of them that begin in their waves, with the index of the wave.
+    beginning: HashMap<String, usize>,
     /// The groups that replace nodes for the target next, with the index of their wave.
     next: BTreeMap<String, usize>,
     /// The groups without progress, with what blocks their drains.
@@ -281,6 +281,7 @@ struct Poll {
 /// Determines the progress of each group.
 fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timestamp) -> Poll {
     let (mut summary, mut switching_groups) = (GroupSummary::new(view), HashSet::new());
+    let mut beginning = HashMap::new();
     let (mut next, mut stuck) = (BTreeMap::new(), BTreeMap::new());
     let texts: BTreeMap<String, BTreeMap<String, String>> = {
         let all = ctx.stores.namespaces.state();
@@ -336,13 +337,48 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
             if (was_blocked && !is_blocked) || matches!(choice, RevisionDecision::Switch(_)) {
                 switching_groups.insert(key.clone());
             }
+            if matches!(choice, RevisionDecision::Switch(switch) if switch.begins_in_wave()) {
+                beginning.insert(key.clone(), facts.wave(view));
+            }
         });
         if !decided.rotates_for_revision {
             // It may not be planned again for long, and groups that wait for the budget go before those that have not begun.
             ctx.stores.rollout.release(&key);
         }
     }
-    Poll { summary, switching_groups, next, stuck }
+    Poll { summary, switching_groups, beginning, next, stuck }
+}
+
+/// How many more groups a poll wakes than begin at once: a group may fail to record its switch.
+const SPARE: usize = 4;
+
+/// The groups to wake that would switch to another content. Of those that begin in their waves, only as many as `atOnce` and
+/// the budget leave room for, and a few more: each of the others would be planned in vain. `enqueued` has those that were
+/// woken before, so that the next poll wakes others.
+fn woken_groups(
+    ctx: &Context,
+    view: &RolloutView,
+    switching_groups: HashSet<String>,
+    beginning: &HashMap<String, usize>,
+    enqueued: &mut HashSet<String>,
+) -> Vec<String> {
+    enqueued.retain(|key| switching_groups.contains(key));
+    let mut room: Vec<Option<usize>> = ctx.stores.rollout.with_running(|running| running.places(view));
+    let mut nodes = budget::groups_to_begin(ctx, view);
+    for left in room.iter_mut().chain([&mut nodes]).flatten() {
+        *left += SPARE;
+    }
+    let mut has_room = |key: &String| {
+        let Some(wave) = beginning.get(key) else { return true };
+        let mut limits = [room.get_mut(*wave).and_then(Option::as_mut), nodes.as_mut()];
+        let is_left = limits.iter().flatten().all(|left| **left > 0);
+        limits.iter_mut().flatten().filter(|_| is_left).for_each(|left| **left -= 1);
+        is_left
+    };
+    let new: Vec<String> =
+        switching_groups.into_iter().filter(|key| !enqueued.contains(key) && has_room(key)).collect();
+    enqueued.extend(new.iter().cloned());
+    new
 }
 
 fn report_metrics(ctx: &Context, view: &RolloutView, summary: &GroupSummary, checks: &[CheckResult]) {

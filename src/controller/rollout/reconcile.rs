@@ -80,7 +80,7 @@ async fn record(
     let wave = view.wave_index(switch.record.wave.as_deref());
     // Another worker may have taken the room of the wave since the decision. A failed write may have been performed, so the
     // group stays counted until two polls have not found it with the target.
-    if let (Some(wave), SwitchReason::Wave(_) | SwitchReason::Approved(_)) = (wave, &switch.why)
+    if let Some(wave) = wave.filter(|_| switch.begins_in_wave())
         && !ctx.stores.rollout.reserve_place(view, wave, key)
     {
         return Ok(Action::requeue(planner.settings.timing.poll_interval.unsigned_abs()));

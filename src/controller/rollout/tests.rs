@@ -328,6 +328,35 @@ async fn group_that_is_not_planned_any_more_keeps_no_other_from_beginning() {
     assert!(!is_used_up(group(1, (false, 2, 2, false), &view), false), "it has to record the revision first");
 }
 
+/// One of many groups is done. If all groups that wait for its place were reconciled, all but one would be planned in vain,
+/// again for each place that becomes free.
+#[tokio::test]
+async fn free_place_wakes_only_a_few_of_the_groups_that_wait_for_it() {
+    for (policy, limit) in [("waves: [{name: rest, atOnce: 1}]", 5), ("budget: {nodes: 2}\nwaves: [{name: rest}]", 6)] {
+        let view = open_rollout(policy);
+        let groups: Vec<_> = (0..100).map(|index| group(index, (false, 2, 2, false), &view)).collect();
+        let (test, _) = controller(stores(&groups, &view, &["team"]));
+        let ctx = &test.ctx;
+        count_running(&ctx.stores);
+        count_unavailable(&ctx.stores, &ctx.planner.node_index);
+        let (mut polled, mut enqueued) = (Default::default(), Default::default());
+        let mut poll = || {
+            let found = super::survey(ctx, &view, &mut polled, Timestamp::now());
+            assert_eq!(found.switching_groups.len(), 100, "{policy}: each may begin");
+            super::woken_groups(ctx, &view, found.switching_groups, &found.beginning, &mut enqueued)
+        };
+        let (first, second) = (poll(), poll());
+        assert_eq!((first.len(), second.len()), (limit, limit), "{policy}");
+        assert!(first.iter().all(|key| !second.contains(key)), "{policy}: others have their turn");
+    }
+    let view = open_rollout("waves: [{name: rest}]");
+    let groups: Vec<_> = (0..100).map(|index| group(index, (false, 2, 2, false), &view)).collect();
+    let (test, _) = controller(stores(&groups, &view, &["team"]));
+    let found = super::survey(&test.ctx, &view, &mut Default::default(), Timestamp::now());
+    let all = super::woken_groups(&test.ctx, &view, found.switching_groups, &found.beginning, &mut Default::default());
+    assert_eq!(all.len(), 100, "without a limit all begin");
+}
+
 /// A change that replaces no node reaches a group at once, and a lower maxSize may do so, too, until the group has grown.
 /// Without an answer of AWS, the controller must not believe what was so before.
 #[tokio::test]
