@@ -27,16 +27,23 @@ pub(super) async fn update_status(
     ctx: &Context,
 ) -> Result<(), Error> {
     let result = write_report(group, key, applied, report, now, ctx).await;
-    let refusal = match &result {
-        Err(Error::Status(error)) if !error.is_conflict() && !error.is_not_found() => Some(error),
+    let error = match &result {
+        Err(Error::Status(error)) => Some(error),
         Ok(()) | Err(_) => None,
     };
+    report_refusal(group, key, error, ctx).await;
+    result
+}
+
+/// Publishes an event if the API server has refused the status of the group for a while. `error` is what it answered to the
+/// last patch.
+pub(super) async fn report_refusal(group: &InstanceGroup, key: &str, error: Option<&KubeError>, ctx: &Context) {
+    let refusal = error.filter(|error| !error.is_conflict() && !error.is_not_found());
     let (state, delay) = (&ctx.planner.process_state, ctx.planner.settings.timing.failed_observation_delay);
     let since = state.track_unwritten_status(key, refusal.is_some(), delay, Timestamp::now());
     if let (Some(error), Some(since)) = (refusal, since) {
         publish_event(&event_target(&group.metadata), &not_written(error, since), ctx).await;
     }
-    result
 }
 
 fn not_written(error: &KubeError, since: Timestamp) -> Event {

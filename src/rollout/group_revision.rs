@@ -26,6 +26,16 @@ pub(crate) enum RevisionDecision {
     Switch(RevisionSwitch),
 }
 
+impl RevisionDecision {
+    /// The name of the revision that the group switches to, which its status does not say yet.
+    pub(crate) fn switches_to(&self) -> Option<&str> {
+        match self {
+            Self::Use { .. } => None,
+            Self::Switch(switch) => Some(&switch.content.name),
+        }
+    }
+}
+
 /// A content that a group switches to, and what is recorded of it.
 #[derive(Clone, Debug)]
 pub(crate) struct RevisionSwitch {

@@ -33,21 +33,26 @@ impl Patience {
         self.clocks.retain(|key, _| keys.contains(key));
     }
 
-    /// Looks at a group, and returns whether it has made no progress for as long as `patience`.
+    /// Looks at a group, and returns whether it has made no progress for as long as `patience`. `switches_to` is the
+    /// revision that it is about to record: its status may not be writable.
     pub(crate) fn is_stuck(
         &mut self,
         key: &str,
         status: Option<&InstanceGroupStatus>,
+        switches_to: Option<&str>,
         patience: Duration,
         is_blocked: bool,
         now: Instant,
     ) -> bool {
-        let record = status.and_then(|status| status.rollout.as_ref());
-        let Some(record) = record.filter(|record| record.settled.is_none()) else {
-            self.clocks.remove(key);
-            return false;
+        let record = status.and_then(|status| status.rollout.as_ref()).filter(|record| record.settled.is_none());
+        let since = &match (switches_to, record) {
+            (Some(name), _) => Some(format!("the switch to {name}")),
+            (None, Some(record)) => record.since.clone(),
+            (None, None) => {
+                self.clocks.remove(key);
+                return false;
+            }
         };
-        let since = &record.since;
         let updated = status.and_then(|status| status.nodes.as_ref()).map_or(0, |nodes| nodes.updated);
         let first =
             || Clock { since: since.clone(), updated, waited: Duration::ZERO, seen: now, was_blocked: is_blocked };
@@ -81,7 +86,7 @@ mod tests {
             };
             let now = start + Duration::from_secs(60 * minutes);
             minutes += 1;
-            patience.is_stuck("team/web", Some(&status), Duration::from_secs(180), is_blocked, now)
+            patience.is_stuck("team/web", Some(&status), None, Duration::from_secs(180), is_blocked, now)
         })
     }
 

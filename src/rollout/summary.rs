@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use jiff::Timestamp;
 
 use super::group::{GroupFacts, drain_blocker, uid_hash};
-use super::group_revision::{RevisionDecision, SwitchReason};
+use super::group_revision::{RevisionDecision, RevisionSwitch, SwitchReason};
 use super::impact::RevisionImpact;
 use super::pending_groups::{Pending, PendingGroups, waits_for_wave};
 use super::view::RolloutView;
@@ -90,8 +90,8 @@ enum GroupProgress {
     InPlace,
     /// It switches to a content in this moment, or replaces nodes outside of the waves.
     Moving,
-    /// It has the target and replaces nodes outside of the waves, but is not waited for.
-    Stuck,
+    /// It switches to a content, or replaces nodes, outside of the waves, but is not waited for.
+    Stuck(String),
     /// It has not switched to the target yet, and will.
     Waiting,
     /// Its nodes are being replaced.
@@ -128,7 +128,9 @@ impl GroupSummary {
         if !group.has(&view.target.hash) {
             self.without_target.insert(group.key.to_owned());
         }
-        if group.has(&view.target.hash) && group.has_part(view) {
+        // Nothing returns a group whose status cannot be written, and the others do not wait for it.
+        let cannot_return = is_stuck && choice.switches_to().is_some();
+        if group.has(&view.target.hash) && group.has_part(view) && !cannot_return {
             self.on_target += 1;
         }
         match progress {
@@ -140,9 +142,10 @@ impl GroupSummary {
                 self.counts.moving += 1;
                 self.moving += 1;
             }
-            GroupProgress::Stuck => {
+            GroupProgress::Stuck(why) => {
                 self.counts.in_place += 1;
-                self.list_behind(group, choice, WaitReason::Stuck.to_string(), STUCK);
+                let revision = listed_revision(view, group, choice, true);
+                self.list_behind(group, revision, WaitReason::Stuck.to_string(), &why);
             }
             GroupProgress::Waiting
             | GroupProgress::Rolling
@@ -198,7 +201,8 @@ impl GroupSummary {
             }
             GroupProgress::Bypassed(reason, why) => {
                 wave.held += 1;
-                let runs_target = group.status.nodes.as_ref().is_some_and(|nodes| nodes.updated > 0);
+                let has_target = group.has(&view.target.hash);
+                let runs_target = has_target && group.status.nodes.as_ref().is_some_and(|nodes| nodes.updated > 0);
                 wave.stuck_with_target += usize::from(reason == WaitReason::Stuck && runs_target);
                 self.counts.held += 1;
                 behind = Some((reason.to_string(), why));
@@ -207,10 +211,11 @@ impl GroupSummary {
             | GroupProgress::Untouched
             | GroupProgress::InPlace
             | GroupProgress::Moving
-            | GroupProgress::Stuck => {}
+            | GroupProgress::Stuck(_) => {}
         }
         if let Some((reason, message)) = behind {
-            self.list_behind(group, choice, reason, &message);
+            let revision = listed_revision(view, group, choice, reason == WaitReason::Stuck.to_string());
+            self.list_behind(group, revision, reason, &message);
         }
     }
 
@@ -226,11 +231,11 @@ impl GroupSummary {
         self.behind.push(LaggingGroup { group, revision, reason, message });
     }
 
-    fn list_behind(&mut self, group: &GroupFacts, choice: &RevisionDecision, reason: String, message: &str) {
+    fn list_behind(&mut self, group: &GroupFacts, revision: Option<String>, reason: String, message: &str) {
         if self.behind.len() >= MAX_BEHIND {
             return;
         }
-        let (revision, message) = (content_name(choice), shorten(message, 300));
+        let message = shorten(message, 300);
         self.behind.push(LaggingGroup { group: group.key.to_owned(), revision, reason, message });
     }
 }
@@ -240,6 +245,19 @@ fn content_name(choice: &RevisionDecision) -> Option<String> {
     match choice {
         RevisionDecision::Use { content, .. } => content.as_ref().map(|content| content.name.clone()),
         RevisionDecision::Switch(switch) => Some(switch.content.name.clone()),
+    }
+}
+
+/// The revision that the status lists for a group. One that cannot take another one stays on what it has.
+fn listed_revision(
+    view: &RolloutView,
+    group: &GroupFacts,
+    choice: &RevisionDecision,
+    is_stuck: bool,
+) -> Option<String> {
+    match choice.switches_to() {
+        Some(_) if is_stuck => group.recorded(view).map(|own| own.name.clone()),
+        Some(_) | None => content_name(choice),
     }
 }
 
@@ -280,6 +298,14 @@ fn wait_reason(group: &GroupFacts, choice: &RevisionDecision, progress: &GroupPr
 /// Why a group that has made no progress is not waited for.
 const STUCK: &str = "no node was replaced for as long as the patience of the rollout; see the group's conditions";
 
+/// Why a group that does not record its switch is not waited for.
+fn unrecorded(switch: &RevisionSwitch) -> String {
+    format!(
+        "the controller could not record {} in the status of the group for as long as the patience of the rollout; correct what the group's event StatusNotWritten names",
+        switch.content.name
+    )
+}
+
 /// Why a group is behind whose wave is not waited for, or no longer: the rollout may be over before its turn.
 fn skipped_wait(view: &RolloutView, index: usize, choice: &RevisionDecision) -> Option<(String, String)> {
     let wave = &view.policy.waves[index].name;
@@ -313,17 +339,7 @@ fn group_progress(view: &RolloutView, group: &GroupFacts, choice: &RevisionDecis
         return GroupProgress::Ignored;
     }
     match choice {
-        RevisionDecision::Switch(switch) => match &switch.why {
-            SwitchReason::Failed(failure) => GroupProgress::Failed(failure.clone()),
-            SwitchReason::Wave(_) | SwitchReason::Approved(_) => GroupProgress::Waiting,
-            SwitchReason::InPlace if group.keeps_its_wave(view) => GroupProgress::Waiting,
-            SwitchReason::InPlace
-            | SwitchReason::Reverted
-            | SwitchReason::Included
-            | SwitchReason::Aborted
-            | SwitchReason::Superseded
-            | SwitchReason::Stopped => GroupProgress::Moving,
-        },
+        RevisionDecision::Switch(switch) => switching(view, group, switch, is_stuck),
         RevisionDecision::Use { waits: Some(wait), .. } => waiting(view, group, wait),
         RevisionDecision::Use { content: Some(content), waits: None, .. } if content.hash == view.target.hash => {
             on_target(view, group, is_stuck)
@@ -333,13 +349,34 @@ fn group_progress(view: &RolloutView, group: &GroupFacts, choice: &RevisionDecis
     }
 }
 
+fn switching(view: &RolloutView, group: &GroupFacts, switch: &RevisionSwitch, is_stuck: bool) -> GroupProgress {
+    let in_wave = || match is_stuck {
+        true => GroupProgress::Bypassed(WaitReason::Stuck, unrecorded(switch)),
+        false => GroupProgress::Waiting,
+    };
+    match &switch.why {
+        SwitchReason::Failed(failure) => GroupProgress::Failed(failure.clone()),
+        SwitchReason::Wave(_) | SwitchReason::Approved(_) => in_wave(),
+        SwitchReason::InPlace if group.keeps_its_wave(view) => in_wave(),
+        SwitchReason::InPlace
+        | SwitchReason::Reverted
+        | SwitchReason::Included
+        | SwitchReason::Aborted
+        | SwitchReason::Superseded
+        | SwitchReason::Stopped => match is_stuck {
+            true => GroupProgress::Stuck(unrecorded(switch)),
+            false => GroupProgress::Moving,
+        },
+    }
+}
+
 fn on_target(view: &RolloutView, group: &GroupFacts, is_stuck: bool) -> GroupProgress {
     let record = group.record().filter(|_| group.has_switched_to(&view.target));
     match record {
         None if group.has(&view.target.hash) => GroupProgress::InPlace,
         None => GroupProgress::Untouched,
         Some(record) if record.wave.is_none() && record.settled.is_none() => match is_stuck {
-            true => GroupProgress::Stuck,
+            true => GroupProgress::Stuck(STUCK.to_owned()),
             false => GroupProgress::Moving,
         },
         Some(record) if record.wave.is_none() => GroupProgress::InPlace,

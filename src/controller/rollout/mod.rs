@@ -318,6 +318,7 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
             let is_stuck = polled.patience.is_stuck(
                 &key,
                 group.status.as_ref(),
+                choice.switches_to(),
                 patience,
                 pauses_clock,
                 Instant::now().into_std(),

@@ -18,6 +18,7 @@ use crate::api::{InstanceGroup, RolloutRecord, diff_merge_patch, group_id, rfc33
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::controller::context::{CACHE_LAG_DELAY, Context, Error, event_target, publish_event};
 use crate::controller::planner::{GroupContext, Planner, Planning};
+use crate::controller::status_update::report_refusal;
 use crate::controller::stores::Stores;
 use crate::plan::write::status_write;
 use crate::plan::{Event, EventReason, Outcome, Step};
@@ -91,7 +92,10 @@ async fn record(
     }
     let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
     let version = group.resource_version().unwrap_or_default();
-    let version = planner.kube.patch_status(&namespace, &name, &version, patch).await.map_err(Error::Status)?;
+    let result = planner.kube.patch_status(&namespace, &name, &version, patch).await;
+    // The reconcile does not come to its other writes, which would report this.
+    report_refusal(group, key, result.as_ref().err(), ctx).await;
+    let version = result.map_err(Error::Status)?;
     planner.process_state.own_writes(key, |own| own.record(&version, Timestamp::now()));
     planner.process_state.group_writes(key, |writes| writes.record_write(write, || RECORD_NOT_STORED.to_owned(), now));
     if let Some(wave) = wave {

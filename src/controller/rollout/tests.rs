@@ -357,6 +357,38 @@ async fn free_place_wakes_only_a_few_of_the_groups_that_wait_for_it() {
     assert_eq!(all.len(), 100, "without a limit all begin");
 }
 
+/// A webhook refuses the record of the revision that a group takes. Its reconcile ends there each time, so that no other
+/// write would tell its tenant.
+#[tokio::test]
+async fn group_says_that_its_switch_cannot_be_recorded() {
+    let view = open_rollout("waves: [{name: rest}]");
+    let group = group(1, (false, 2, 2, false), &view);
+    let notes = Arc::new(Mutex::new(vec![]));
+    let log = notes.clone();
+    let mut test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
+        ("PATCH", path) if path.ends_with("/status") => {
+            let text = "admission webhook status.example.com denied the request";
+            (403, json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": text}))
+        }
+        _ => {
+            log.lock().unwrap().push(format!("{} {}", call.body["reason"], call.body["note"]));
+            (201, call.body)
+        }
+    }));
+    let ctx = Arc::get_mut(&mut test.ctx).expect("no other task has it");
+    ctx.stores = stores(std::slice::from_ref(&group), &view, &["team"]);
+    ctx.planner.node_index = Arc::new(node_index());
+    let (key, now) = (key(&group), Timestamp::now());
+    let delay = test.ctx.planner.settings.timing.failed_observation_delay;
+    test.ctx.planner.process_state.track_unwritten_status(&key, true, delay, now - delay * 2);
+    for _ in 0..2 {
+        switch_revision(&group, &key, &test.ctx, now).await.expect_err("the webhook refuses it");
+    }
+    let notes = notes.lock().unwrap();
+    assert_eq!(notes.len(), 1, "{notes:?}");
+    assert!(notes[0].contains("StatusNotWritten") && notes[0].contains("status.example.com"), "{}", notes[0]);
+}
+
 /// A change that replaces no node reaches a group at once, and a lower maxSize may do so, too, until the group has grown.
 /// Without an answer of AWS, the controller must not believe what was so before.
 #[tokio::test]

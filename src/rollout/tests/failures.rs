@@ -25,6 +25,42 @@ fn failure_during_the_soak_halts_and_the_group_returns() {
     assert!(cluster.groups[1].log.is_empty() && cluster.groups[2].log.is_empty(), "no other tenant is touched");
 }
 
+/// A webhook refuses the statuses of one tenant's groups, in which a switch is recorded before it happens. The other tenants
+/// would wait for it without end, and so would a return.
+#[test]
+fn group_whose_status_cannot_be_written_is_not_waited_for_without_end() {
+    let policy = "patience: 10m\nwaves: [{name: canary, namespaces: 'rollout/wave = canary'}, {name: rest}]";
+    let mut cluster = SimulatedCluster::new(policy, vec![canary("c"), canary("d"), group("a")]);
+    cluster.group("c").unwritable = true;
+    cluster.image = "ami-2".into();
+    cluster.run(30);
+    assert_eq!(cluster.waves("r2")[1].1, WaveState::Waiting, "the webhook may be corrected");
+    cluster.run(30);
+    assert_eq!((cluster.images(), cluster.phase("r2")), (images(["ami-1", "ami-2", "ami-2"]), RolloutPhase::Complete));
+    let behind = cluster.revision("r2").status.clone().expect("a status").behind;
+    assert_eq!((behind.len(), behind[0].group.as_str(), behind[0].reason.as_str()), (1, "team/c", "Stuck"));
+    assert_eq!(behind[0].revision.as_deref(), Some("r1"), "it keeps what it has");
+    assert!(behind[0].message.contains("StatusNotWritten"), "{}", behind[0].message);
+
+    cluster.group("c").unwritable = false;
+    cluster.run(10);
+    assert_eq!(cluster.images(), images(["ami-2", "ami-2", "ami-2"]), "it takes the revision once that is possible");
+
+    cluster.group("d").unwritable = true;
+    cluster.revision("r2").spec.orders.aborted = true;
+    cluster.run(30);
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Returning);
+    cluster.run(30);
+    assert_eq!((cluster.images(), cluster.phase("r2")), (images(["ami-1", "ami-2", "ami-1"]), RolloutPhase::Aborted));
+    let behind = cluster.revision("r2").status.clone().expect("a status").behind;
+    let found = behind.iter().find(|found| found.group == "team/d").expect("it is listed");
+    assert_eq!((found.revision.as_deref(), found.reason.as_str()), (Some("r2"), "Stuck"), "{found:?}");
+}
+
+fn images<const N: usize>(names: [&str; N]) -> Vec<String> {
+    names.map(str::to_owned).into()
+}
+
 /// An admin of many tenants accepts that a few groups fail. Each of these groups still returns.
 #[test]
 fn wave_passes_with_at_most_max_failures() {

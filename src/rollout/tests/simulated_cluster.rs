@@ -64,6 +64,8 @@ pub(super) struct Group {
     pub marked: bool,
     /// Whether the cache does not have its Namespace.
     pub unseen: bool,
+    /// Whether the API server refuses its status.
+    pub unwritable: bool,
     /// What happened, for the judges.
     pub log: Vec<Did>,
 }
@@ -154,6 +156,7 @@ pub(super) fn group(name: &str) -> Group {
         lost: 0,
         marked: false,
         unseen: false,
+        unwritable: false,
         log: vec![],
     }
 }
@@ -461,6 +464,7 @@ impl SimulatedCluster {
         let group = &mut self.groups[index];
         let takes = matches!(choice, RevisionDecision::Switch(_));
         match choice {
+            RevisionDecision::Switch(_) if group.unwritable => return false,
             RevisionDecision::Switch(switch) => {
                 if let Some(index) =
                     view.policy.waves.iter().position(|wave| Some(&wave.name) == switch.record.wave.as_ref())
@@ -561,7 +565,14 @@ impl SimulatedCluster {
                 let is_blocked_by_rollout = matches!(choice, RevisionDecision::Use { rollout_block: Some(_), .. });
                 let is_blocked = stops || is_blocked_by_rollout || self.waits_for_budget(index, &view);
                 let (status, patience) = (Some(&group.status), view.policy.patience.unsigned_abs());
-                let is_stuck = self.patience.is_stuck(&group.key, status, patience, is_blocked, self.monotonic);
+                let is_stuck = self.patience.is_stuck(
+                    &group.key,
+                    status,
+                    choice.switches_to(),
+                    patience,
+                    is_blocked,
+                    self.monotonic,
+                );
                 summary.add(&view, &group.facts(&forecast, lock), &choice, group.stuck || is_stuck);
                 if is_stuck {
                     let blocker = group.draining.then(|| "its PodDisruptionBudget".to_owned());
