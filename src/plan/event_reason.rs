@@ -112,6 +112,8 @@ pub enum EventReason {
     RolloutCheckFailing,
     /// A check of the rollout has no result (Warning); on the ConfigMap.
     RolloutCheckUnknown,
+    /// The API server refuses the status of the newest revision (Warning); on the ConfigMap.
+    RolloutNotRecorded,
     /// The key `rollout` is gone in the middle of a rollout (Warning); on the ConfigMap.
     RolloutPolicyKept,
     /// A revision of the boundaries makes groups invalid (Warning); on the ConfigMap.

@@ -52,7 +52,7 @@ fn policy(text: Option<&String>) -> Option<RolloutPolicy> {
 fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: Timestamp) -> String {
     let (name, from) = (revision.name_any(), &revision.spec.from);
     if is_about_to_begin(revision) {
-        return format!("{name}: not started yet; the controller processes a new revision within seconds\n");
+        return format!("{name}: {}\n", not_started(revision, now));
     }
     let Some(status) = revision.status.as_ref().filter(|status| status.phase.is_some()) else {
         return format!("{name}: {NO_ROLLOUT}\n");
@@ -128,6 +128,18 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
         text += &table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "  ");
     }
     text
+}
+
+/// A controller that cannot record that a rollout begins does not begin it.
+fn not_started(revision: &BoundariesRevision, now: Timestamp) -> String {
+    let created = revision.metadata.creation_timestamp.as_ref().map(|at| at.0);
+    let minutes = created.map(|created| now.duration_since(created).as_mins()).unwrap_or_default();
+    match minutes {
+        ..2 => "not started yet; the controller processes a new revision within seconds".to_owned(),
+        minutes => format!(
+            "not started for {minutes} minutes; the controller does not run, or could not record it: see the events of the ConfigMap instance-manager, and the log of the controller"
+        ),
+    }
 }
 
 /// A table of groups with the revision that each has and the reason; empty without groups.

@@ -33,6 +33,7 @@ use super::stores::Stores;
 use super::trigger::Trigger;
 use crate::api::{
     BoundariesRevision, BoundariesRevisionStatus, RolloutCounts, RolloutPhase, WaveState, WaveStatus, diff_merge_patch,
+    rfc3339,
 };
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::index::nodes::NodeIndex;
@@ -102,6 +103,10 @@ struct PollState {
     drains: drain_forecast::DrainWatch,
     /// When the status was written last.
     written_at: Option<Timestamp>,
+    /// A halt or a return that the API server refuses to record. It counts nevertheless, for as long as this process leads.
+    unrecorded_stop: Option<BoundariesRevisionStatus>,
+    /// Since when the API server has refused the status, and whether that was reported.
+    refused: Option<(Timestamp, bool)>,
 }
 
 /// Counts what the groups use of the budget that were not planned yet, unless this process has done so since it leads.
@@ -178,6 +183,8 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
         let patience = std::mem::take(&mut polled.patience);
         *polled = PollState { target: view.target.name.clone(), patience, ..PollState::default() };
     }
+    let recorded = view.status.clone();
+    let view = with_unrecorded_stop(view, polled.unrecorded_stop.as_ref());
     // A new leader must not begin nodes before it has counted those that are unavailable.
     budget::expect_groups(&ctx.stores, &ctx.planner.node_index, &view);
     ctx.stores.rollout.set_view(Some(view.clone()));
@@ -222,20 +229,55 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     polled.ready = progress.ready;
     polled.record_soaks(&view.status, &progress.status, now);
     let changed = is_transition(&view.status, &progress.status);
-    write(ctx, &view, &progress.status, changed, polled, now).await?;
-    supersede(ctx, &view).await?;
+    let written = write(ctx, &view, &recorded, &progress.status, polled, now).await;
+    polled.keep_stop(&written, &progress.status);
+    report_refusal(ctx, &view, written.as_ref().err(), polled, now).await;
+    match &written {
+        Ok(()) => supersede(ctx, &view).await?,
+        // The groups do not wait for a record of what stops them.
+        Err(_) if changed && polled.unrecorded_stop.is_some() => {}
+        Err(_) => return written,
+    }
     if changed {
         // The state of many groups may have changed.
         let status = progress.status.clone();
         ctx.stores.rollout.set_view(Some(Arc::new(RolloutView { status, ..(*view).clone() })));
         polled.enqueued.clear();
         trigger.enqueue_all();
-        return Ok(());
+        return written;
     }
     trigger.enqueue_keys(woken_groups(ctx, &view, switching_groups, &beginning, &mut polled.enqueued));
     trigger.enqueue_keys(budget::unblocked_groups(ctx, &view));
     // Last, so that the progress is recorded whatever the API server answers.
     images::store_new_images(ctx, &view, &stored, &mut polled.moved_images).await
+}
+
+/// The view with a halt or a return that is not recorded.
+fn with_unrecorded_stop(view: Arc<RolloutView>, stop: Option<&BoundariesRevisionStatus>) -> Arc<RolloutView> {
+    match stop {
+        Some(status) => Arc::new(RolloutView { status: status.clone(), ..(*view).clone() }),
+        None => view,
+    }
+}
+
+/// Says on the ConfigMap that the API server has refused the status of the revision for a while: nothing else would.
+async fn report_refusal(
+    ctx: &Context,
+    view: &RolloutView,
+    error: Option<&KubeError>,
+    polled: &mut PollState,
+    now: Timestamp,
+) {
+    let refusal = error.filter(|error| !error.is_conflict() && !error.is_not_found());
+    let delay = ctx.planner.settings.timing.failed_observation_delay;
+    let since = polled.track_refusal(refusal.is_some(), delay, now);
+    let (Some(error), Some(since)) = (refusal, since) else { return };
+    let name = &view.target.name;
+    let message = format!(
+        "the rollout of {name} does not continue: since {}, the API server has not taken its status ({error}); correct the webhook, policy or permission that the error names, or apply the CRD of this release",
+        rfc3339(since)
+    );
+    publish_event(&ctx.boundaries_target().await, &Event::warning(EventReason::RolloutNotRecorded, message), ctx).await;
 }
 
 impl PollState {
@@ -255,6 +297,29 @@ impl PollState {
                 (Some(_), Some(_)) => {}
             }
         }
+    }
+
+    /// Keeps what stops the groups, if the API server refused to record it. After a conflict, the next poll decides again.
+    fn keep_stop(&mut self, written: &Result<(), KubeError>, status: &BoundariesRevisionStatus) {
+        use RolloutPhase::{Aborted, Halted, Returning};
+        let stops = || matches!(status.phase, Some(Halted | Returning | Aborted));
+        match written {
+            Ok(()) => self.unrecorded_stop = None,
+            Err(error) if error.is_conflict() => {}
+            Err(_) => self.unrecorded_stop = stops().then(|| status.clone()),
+        }
+    }
+
+    /// Since when the status has been refused, once that has lasted for `delay`, and only once.
+    fn track_refusal(&mut self, is_refused: bool, delay: SignedDuration, now: Timestamp) -> Option<Timestamp> {
+        if !is_refused {
+            self.refused = None;
+            return None;
+        }
+        let (since, is_reported) = self.refused.get_or_insert((now, false));
+        let is_due = !*is_reported && now.duration_since(*since) >= delay;
+        *is_reported |= is_due;
+        is_due.then_some(*since)
     }
 
     /// Forgets the groups that were deleted.
@@ -423,17 +488,19 @@ fn without_counts(wave: &WaveStatus) -> WaveStatus {
     WaveStatus { groups: 0, done: 0, failed: 0, waiting: BTreeMap::new(), ..wave.clone() }
 }
 
+/// Writes what is not recorded of the status.
 async fn write(
     ctx: &Context,
     view: &RolloutView,
+    recorded: &BoundariesRevisionStatus,
     status: &BoundariesRevisionStatus,
-    is_transition: bool,
     polled: &mut PollState,
     now: Timestamp,
 ) -> Result<(), KubeError> {
     // The clock may have gone back since.
     let is_due = polled.written_at.is_none_or(|at| now.duration_since(at).abs() >= COUNT_INTERVAL);
-    let Some(patch) = diff_merge_patch(&json!(view.status), &json!(status)).filter(|_| is_transition || is_due) else {
+    let is_due = is_due || is_transition(recorded, status);
+    let Some(patch) = diff_merge_patch(&json!(recorded), &json!(status)).filter(|_| is_due) else {
         return Ok(());
     };
     if !ctx.request_write() {
@@ -443,13 +510,13 @@ async fn write(
     kube.patch_revision_status(namespace, name, &view.resource_version, patch).await?;
     polled.written_at = Some(now);
     let phase = status.phase.unwrap_or(RolloutPhase::Assessing);
-    if view.status.phase != status.phase {
+    if recorded.phase != status.phase {
         tracing::info!(revision = %name, %phase, "the phase of the rollout changed");
         publish(ctx, view, status, phase).await;
     }
     checks::publish(ctx, view, status, &revision_target(ctx, view)).await;
     for wave in &status.waves {
-        let before = view.status.waves.iter().find(|old| old.name == wave.name).and_then(|old| old.state);
+        let before = recorded.waves.iter().find(|old| old.name == wave.name).and_then(|old| old.state);
         if let Some(state) = wave.state.filter(|state| Some(*state) != before && *state != WaveState::Waiting) {
             tracing::info!(revision = %name, wave = %wave.name, %state, groups = wave.groups, "the state of a wave changed");
         }

@@ -587,6 +587,62 @@ async fn deleted_revision_is_stored_again_although_an_older_one_has_its_texts() 
     assert_eq!(test.ctx.stores.rollout.view().map(|view| view.target.name.clone()).as_deref(), Some("r4"));
 }
 
+/// A policy of the cluster refuses the status of the revision. A person who aborts the rollout must not see further groups take
+/// it, and learns why the status does not show the abort.
+#[tokio::test]
+async fn abort_counts_although_the_api_server_refuses_to_record_it() {
+    let map = |image: &str| -> BTreeMap<String, String> {
+        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
+        [("rollout".to_owned(), "waves: [{name: all}]".to_owned()), ("defaults".to_owned(), defaults)].into()
+    };
+    let stored = |number: i64, image: &str, phase: RolloutPhase| {
+        let (name, hash) = (format!("r{number}"), crate::boundaries::content_hash(&map(image)));
+        let spec = BoundariesRevisionSpec { number, hash, data: map(image), ..BoundariesRevisionSpec::default() };
+        let mut revision = BoundariesRevision::new(&name, spec);
+        let status = revision.status.get_or_insert_default();
+        status.phase = Some(phase);
+        status.waves = vec![WaveStatus { name: "all".into(), state: Some(WaveState::Open), ..WaveStatus::default() }];
+        revision.metadata.resource_version = Some("1".into());
+        revision
+    };
+    let mut target = stored(2, "ami-2", RolloutPhase::Rolling);
+    target.spec.orders.aborted = true;
+    let items = json!([stored(1, "ami-1", RolloutPhase::Complete), target]);
+    let (events, is_refused) = (Arc::new(Mutex::new(vec![])), Arc::new(Mutex::new(true)));
+    let (log, refuses) = (events.clone(), is_refused.clone());
+    let mut test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
+        ("GET", path) if path.ends_with("/boundariesrevisions") => {
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+        }
+        ("PATCH", _) if *refuses.lock().unwrap() => {
+            (403, json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"}))
+        }
+        ("PATCH", _) => (200, items[1].clone()),
+        _ => {
+            log.lock().unwrap().push(call.body["reason"].as_str().unwrap_or_default().to_owned());
+            (201, call.body)
+        }
+    }));
+    let ctx = Arc::get_mut(&mut test.ctx).expect("no other task has it");
+    ctx.planner.node_index = Arc::new(node_index());
+    let live = k8s_openapi::api::core::v1::ConfigMap { data: Some(map("ami-2")), ..Default::default() };
+    *test.ctx.stores.config_map.lock().await = crate::util::lookup::Lookup::Present(live);
+    test.ctx.stores.boundaries.set(select_active(Some(&map("ami-2")), None, true).0);
+    let trigger = crate::controller::trigger::Trigger::new(test.ctx.clone());
+    let delay = test.ctx.planner.settings.timing.failed_observation_delay;
+    let mut polled = super::PollState { target: "r2".into(), ..Default::default() };
+    polled.refused = Some((Timestamp::now() - delay * 2, false));
+    for _ in 0..2 {
+        super::poll(&test.ctx, &trigger, &mut polled).await.expect_err("the status is refused");
+        assert!(test.ctx.stores.rollout.view().expect("a rollout").is_aborted(), "no group takes it");
+    }
+    assert_eq!(*events.lock().unwrap(), ["RolloutNotRecorded"], "once");
+    *is_refused.lock().unwrap() = false;
+    super::poll(&test.ctx, &trigger, &mut polled).await.expect("the status is written");
+    assert!(polled.unrecorded_stop.is_none());
+    assert!(events.lock().unwrap().contains(&"RolloutAborted".to_owned()), "{events:?}");
+}
+
 /// A person stores a BoundariesRevision by hand, and believes that it is in effect. Only an event says that it is not, and one
 /// per poll would hide all others.
 #[tokio::test]
