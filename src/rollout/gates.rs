@@ -94,8 +94,11 @@ pub(super) fn missing_approval(view: &RolloutView, group: &GroupFacts, index: us
 fn deadline(view: &RolloutView, group: &GroupFacts, index: usize) -> Option<Timestamp> {
     let max = view.policy.deferral_of(group.namespace);
     let name = &view.policy.waves[index].name;
-    let opened = view.status.waves.iter().find(|wave| wave.name == *name)?.opened.as_deref()?;
-    let opened: Timestamp = opened.parse().ok()?;
+    let recorded = view.status.waves.iter().find(|wave| wave.name == *name);
+    let opened = match recorded.and_then(|wave| wave.opened.as_deref()) {
+        Some(opened) => opened.parse().ok()?,
+        None => view.opened_before_end()?,
+    };
     opened.checked_add(max).ok().filter(|_| !max.is_zero())
 }
 

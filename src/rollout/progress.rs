@@ -175,6 +175,7 @@ fn is_assessed(input: &ProgressInput, status: &BoundariesRevisionStatus) -> bool
 fn waves(view: &RolloutView, summary: &GroupSummary) -> Vec<WaveStatus> {
     let is_complete = view.phase() == RolloutPhase::Complete;
     let first = if is_complete { WaveState::Passed } else { WaveState::Waiting };
+    let opened = view.opened_before_end().map(rfc3339);
     let count = |number: usize| i64::try_from(number).unwrap_or(i64::MAX);
     let status_of = |(wave, found): (&Wave, &WaveSummary)| {
         let recorded = view.status.waves.iter().find(|status| status.name == wave.name).cloned();
@@ -185,6 +186,7 @@ fn waves(view: &RolloutView, summary: &GroupSummary) -> Vec<WaveStatus> {
             failed: count(found.failed),
             waiting: found.reasons.clone(),
             state: recorded.as_ref().and_then(|wave| wave.state).or(Some(first)),
+            opened: recorded.as_ref().and_then(|wave| wave.opened.clone()).or_else(|| opened.clone()),
             ..recorded.unwrap_or_default()
         }
     };

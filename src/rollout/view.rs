@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::names::annotation;
 use crate::api::{
-    BoundariesRevision, BoundariesRevisionStatus, RevisionSource, RolloutOrders, RolloutPhase, WaveState,
+    BoundariesRevision, BoundariesRevisionStatus, RevisionSource, RolloutOrders, RolloutPhase, WaveState, WaveStatus,
 };
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::boundaries::{Boundaries, ConfigErrors, ROLLOUT_KEY, RolloutPolicy, Wave, content_hash};
@@ -317,6 +317,14 @@ impl RolloutView {
             Some(wave) if waves[..index].iter().all(|before| recorded(before) == WaveState::Passed) => recorded(wave),
             Some(_) | None => WaveState::Waiting,
         }
+    }
+
+    /// When the last wave of a complete rollout opened. Waves that the policy has named since then count as opened with it, so
+    /// that an edit of the waves ends no deferral.
+    pub(super) fn opened_before_end(&self) -> Option<Timestamp> {
+        let opened = |wave: &WaveStatus| wave.opened.as_deref()?.parse().ok();
+        let latest = self.status.waves.iter().filter_map(opened).max();
+        latest.filter(|_| self.phase() == RolloutPhase::Complete)
     }
 
     /// The index of the wave that opens next; the last one when all are open.

@@ -142,6 +142,31 @@ fn deferral_ends_at_the_deadline_and_its_wave_does_not_wait() {
     assert_eq!(cluster.images(), ["ami-2", "ami-2"], "a tenant cannot put it off forever");
 }
 
+/// After the end, an admin names the waves for the next change. That must not rotate a group days before its tenant's
+/// deadline, and in a window that is not its tenant's.
+#[test]
+fn edit_of_the_waves_after_the_end_ends_no_deferral() {
+    let deferral = "deferral: [{namespaces: 'team', max: 72h}]";
+    let mut cluster = afternoon(&format!("{deferral}\n{WAVES}"));
+    tenant(&mut cluster, "c", annotation::DEFER_UNTIL, "2027-01-01T00:00:00Z");
+    tenant(&mut cluster, "a", annotation::WINDOW, "sat 15:00-17:00 UTC");
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.phase_of("r2") == Some(RolloutPhase::Rolling));
+    cluster.revision("r2").spec.orders.skipped = vec!["*".into()];
+    cluster.run_until(|cluster| cluster.phase_of("r2") == Some(RolloutPhase::Complete));
+    for names in ["waves: [{name: first, groups: 'no = one'}, {name: second}]", "waves: [{name: third}]"] {
+        cluster.policy = Some(format!("{deferral}\n{names}"));
+        cluster.run(10);
+        assert_eq!(cluster.images(), ["ami-1", "ami-1"], "{names}");
+        assert_eq!(cluster.groups[0].waits, Some(WaitReason::Deferred), "{names}");
+        assert_eq!(cluster.groups[1].waits, Some(WaitReason::WindowClosed), "{names}");
+    }
+    until(&mut cluster, "2026-08-22T15:40:00Z");
+    assert_eq!(cluster.images(), ["ami-1", "ami-2"], "the window of its tenant");
+    until(&mut cluster, "2026-08-23T15:40:00Z");
+    assert_eq!(cluster.images(), ["ami-2", "ami-2"], "the deadline");
+}
+
 #[test]
 fn deferral_needs_the_right_and_a_time() {
     for (deferral, value) in [("", "2027-01-01T00:00:00Z"), ("deferral: [{namespaces: 'team', max: 24h}]", "later")] {
