@@ -85,6 +85,8 @@ pub(crate) struct DecisionInput<'a> {
     pub group: GroupFacts<'a>,
     /// The hash of the group's spec merged with a content; `None` when it cannot be merged.
     pub merged_hash: &'a dyn Fn(&StoredRevision) -> Option<String>,
+    /// Whether the group's spec merged with a content names an image by an alias.
+    pub uses_alias: &'a dyn Fn(&StoredRevision) -> bool,
     /// Whether the wave at an index has room for another group that replaces nodes.
     pub has_room: &'a dyn Fn(usize) -> bool,
     /// The budget, as a phrase for messages, if it leaves no node to a group that begins now.
@@ -99,11 +101,15 @@ pub(crate) struct DecisionInput<'a> {
 pub(crate) fn choose(input: &DecisionInput) -> RevisionDecision {
     let DecisionInput { view, group, .. } = input;
     let own = match own_content(input) {
+        // What it would launch is a guess: what AWS says now may be the image that was aborted.
+        Own::Known(own) if own.has_lost_images && !group.is_deleting && (input.uses_alias)(&own) => {
+            return choose_unknown(input, Some(&own));
+        }
         Own::Known(own) => own,
         Own::Excluded => return keep(Some(view.target.clone()), None, None),
         Own::Included(content) => return switch_to(input, content, SwitchReason::Included),
         Own::Unknown if group.is_deleting => return keep(Some(view.target.clone()), None, None),
-        Own::Unknown => return choose_unknown(input),
+        Own::Unknown => return choose_unknown(input, None),
     };
     if group.is_deleting {
         return keep(Some(own), None, None);
@@ -407,8 +413,9 @@ fn blocking_order(input: &DecisionInput) -> Option<Wait> {
     Some(Wait { reason, message })
 }
 
-/// A group whose content is unknown: nothing is made from a guess. It switches to the target in its turn.
-fn choose_unknown(input: &DecisionInput) -> RevisionDecision {
+/// A group whose content is unknown: nothing is made from a guess. It switches to the target in its turn. `own` is the
+/// content of which only the images are unknown.
+fn choose_unknown(input: &DecisionInput, own: Option<&StoredRevision>) -> RevisionDecision {
     let DecisionInput { view, group, .. } = input;
     let recorded = group.status.boundaries_revision.as_deref().unwrap_or_default();
     let index = group.wave(view);
@@ -422,6 +429,10 @@ fn choose_unknown(input: &DecisionInput) -> RevisionDecision {
         return switch_to(input, view.target.clone(), SwitchReason::Wave(view.policy.waves[index].name.clone()));
     }
     let why = match recorded {
+        _ if let Some(own) = own => format!(
+            "the images that aliases stood for in {} are no longer stored; name an AMI in the ConfigMap",
+            own.name
+        ),
         "" if !group.has_lost_status
             && let Some(problem) = &view.stable_problem =>
         {

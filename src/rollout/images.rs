@@ -6,7 +6,7 @@ use std::sync::Arc;
 use serde_json::json;
 
 use crate::api::{BoundariesRevision, BoundariesRevisionStatus, RolloutPhase};
-use crate::boundaries::ROLLOUT_KEY;
+use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::util::digest::sha256_hex;
 
 /// AMI IDs by image alias.
@@ -38,28 +38,66 @@ pub(super) fn describe(alias: &str, old: &str, new: &str) -> String {
     format!("image {alias}: {old} -> {new}")
 }
 
-/// The images of each revision by its name. An alias that a revision does not know has the image of the next newer one.
-pub(super) fn images_by_name(sorted: &[&BoundariesRevision]) -> BTreeMap<String, Arc<Images>> {
+/// What the image aliases of a revision stand for.
+#[derive(Clone, Debug, Default)]
+pub(super) struct KnownImages {
+    /// The images.
+    pub images: Arc<Images>,
+    /// Whether the revision has lost what its groups met first, and only an image of AWS that was aborted is stored.
+    pub are_lost: bool,
+}
+
+/// The images of each revision by its name. An alias that a revision does not know has the image of the next newer one. The
+/// images with which AWS began an aborted revision are none that a revision without any had.
+pub(super) fn images_by_name(sorted: &[&BoundariesRevision]) -> BTreeMap<String, KnownImages> {
     let mut found = BTreeMap::new();
-    let mut images: Arc<Images> = Arc::default();
+    let (mut images, mut refused) = (Arc::new(Images::new()), Images::new());
     for revision in sorted.iter().rev() {
         let own = own_images(revision);
-        if own.iter().any(|(alias, image)| images.get(alias) != Some(image)) {
-            let mut all = (*images).clone();
-            all.extend(own);
-            images = Arc::new(all);
+        let mut of_aborted = refused.clone();
+        of_aborted.retain(|alias, _| !images.contains_key(alias));
+        let are_lost = own.is_empty() && !of_aborted.is_empty();
+        of_aborted.retain(|alias, _| !own.is_empty() && !own.contains_key(alias));
+        let of_revision = with(&with(&images, of_aborted), own);
+        let name = revision.metadata.name.clone().unwrap_or_default();
+        found.insert(name, KnownImages { images: of_revision.clone(), are_lost });
+        if is_aborted(revision) && is_of_aws(revision) {
+            refused.extend(revision.spec.images.clone());
+            images = with(&images, first_met(revision));
+        } else {
+            images = of_revision;
         }
-        found.insert(revision.metadata.name.clone().unwrap_or_default(), images.clone());
     }
     found
+}
+
+fn with(images: &Arc<Images>, others: Images) -> Arc<Images> {
+    match others.iter().all(|(alias, image)| images.get(alias) == Some(image)) {
+        true => images.clone(),
+        false => Arc::new(images.iter().map(|(alias, image)| (alias.clone(), image.clone())).chain(others).collect()),
+    }
+}
+
+/// What aliases stood for when groups first met them under a revision.
+fn first_met(revision: &BoundariesRevision) -> Images {
+    revision.status.as_ref().map(|status| status.images.clone()).unwrap_or_default()
 }
 
 /// The images that the next content of the ConfigMap begins with: those of the newest revision that was not aborted.
 /// Without the key `rollout` nothing stands for anything.
 pub(super) fn carried(sorted: &[&BoundariesRevision], data: &BTreeMap<String, String>) -> Images {
-    let aborted = |revision: &&&BoundariesRevision| is_aborted(revision);
-    let newest = sorted.iter().rev().find(|revision| !aborted(revision));
-    newest.filter(|_| data.contains_key(ROLLOUT_KEY)).map(|revision| own_images(revision)).unwrap_or_default()
+    let newest = sorted.iter().rposition(|revision| !is_aborted(revision));
+    let Some(newest) = newest.filter(|_| data.contains_key(ROLLOUT_KEY)) else { return Images::new() };
+    let (revision, own) = (sorted[newest], own_images(sorted[newest]));
+    let aborted = sorted.iter().filter(|revision| is_aborted(revision));
+    if content_hash(&revision.spec.data) == content_hash(data) {
+        // Its groups had these images while the aborted one rolled out, and keep them.
+        let met = sorted[newest + 1..].iter().rev().flat_map(|aborted| first_met(aborted));
+        return met.chain(own).collect();
+    }
+    let is_refused =
+        |alias: &String, image: &String| aborted.clone().any(|found| first_met(found).get(alias) == Some(image));
+    own.into_iter().filter(|(alias, image)| !is_refused(alias, image)).collect()
 }
 
 /// Whether its groups have returned, or return.

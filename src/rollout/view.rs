@@ -17,7 +17,7 @@ use super::history::{
     Current, History, HistoryStep, has_texts, is_recorded_stable, next_step, phase_of, retains_policy, sorted,
     stable_before, unverified_names, unverified_stop, was_complete,
 };
-use super::images::{Images, images_by_name, is_aborted, is_ordered_back, own_images};
+use super::images::{Images, KnownImages, images_by_name, is_aborted, is_ordered_back, own_images};
 
 /// A stored revision, parsed.
 #[derive(Clone, Debug)]
@@ -36,6 +36,8 @@ pub(crate) struct StoredRevision {
     pub texts: String,
     /// What the image aliases stand for that it was stored with or that were first met under it.
     pub own_images: Images,
+    /// Whether it is unknown what its image aliases stood for.
+    pub has_lost_images: bool,
     /// The names under which its content is stored: one that came back was stored again.
     pub names: Vec<String>,
     /// Whether a rollout of its content has ended with all groups.
@@ -158,7 +160,7 @@ impl RolloutView {
                 None => parse(revision).map_err(|error| unreadable(revision, &error))?,
             };
             let name = revision.metadata.name.clone().unwrap_or_default();
-            let images = images.get(&name).cloned().unwrap_or_default();
+            let KnownImages { images, are_lost } = images.get(&name).cloned().unwrap_or_default();
             let (texts, own) = (content_hash(&revision.spec.data), own_images(revision));
             Ok::<_, String>(StoredRevision {
                 name,
@@ -168,6 +170,7 @@ impl RolloutView {
                 images,
                 texts,
                 own_images: own,
+                has_lost_images: are_lost,
                 names: of_content(hash).filter_map(|found| found.metadata.name.clone()).collect(),
                 is_complete: of_content(hash).any(was_complete),
                 stop: end_of(revision),

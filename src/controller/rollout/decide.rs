@@ -7,6 +7,7 @@ use k8s_openapi::api::core::v1::Namespace;
 use kube::ResourceExt;
 use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
+use serde_json::Value;
 
 use crate::api::{InstanceGroup, InstanceGroupStatus, group_id, has_resources};
 use crate::controller::planner::{GroupContext, Planner, merge_spec};
@@ -45,6 +46,12 @@ pub(super) fn forecast_inputs(
     let settled = record.and_then(|record| record.settled.as_deref()).unwrap_or_default();
     let generation = group.metadata.generation.unwrap_or_default();
     format!("{uid} {generation} {own} {settled} {} {excluded:?} {:?}", target.hash, group.annotations())
+}
+
+/// Whether the image of a merged spec is one that a revision decides.
+pub(super) fn uses_alias(spec: &Value) -> bool {
+    let image = spec.pointer("/eks/configuration/image").and_then(Value::as_str).unwrap_or_default();
+    !image.is_empty() && !image.to_ascii_lowercase().starts_with("ami-")
 }
 
 /// A group with the decision about it.
@@ -105,13 +112,13 @@ impl Stores {
             has_lost_status: has_no_record(status)
                 && !planner.node_index.names_by_group(&[key.clone()].into()).is_empty(),
         };
-        let merged_hash = |content: &StoredRevision| {
+        let merged = |content: &StoredRevision| {
             let context = GroupContext {
                 namespace_annotations: Some(annotations.clone()),
                 active_boundaries: content.active.clone(),
                 ..GroupContext::default()
             };
-            merge_spec(group, &group_id(group), &context).ok().map(|(merged, _)| merged.hash)
+            merge_spec(group, &group_id(group), &context).ok().map(|(merged, _)| merged)
         };
         let has_room = |wave| self.rollout.has_room(view, wave, &key);
         let failure_delay = planner.settings.timing.revision_failure_delay;
@@ -121,7 +128,8 @@ impl Stores {
         let choice = choose(&DecisionInput {
             view,
             group: facts,
-            merged_hash: &merged_hash,
+            merged_hash: &|content| merged(content).map(|merged| merged.hash),
+            uses_alias: &|content| merged(content).is_none_or(|merged| uses_alias(&merged.spec)),
             has_room: &has_room,
             budget_used_up: &|| self.rollout.budget_used_up(view, &key),
             failure_delay,

@@ -3,9 +3,8 @@
 use jiff::Timestamp;
 use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
-use serde_json::Value;
 
-use super::decide::{Decided, namespace_texts};
+use super::decide::{Decided, namespace_texts, uses_alias};
 use crate::api::InstanceGroup;
 use crate::controller::planner::{GroupContext, Planner, Planning, merge_spec};
 use crate::controller::stores::Stores;
@@ -159,12 +158,6 @@ fn has_same_effect(group: &InstanceGroup, own: &GroupContext, target: &GroupCont
     }
 }
 
-/// Whether the image of a merged spec is one that a revision decides.
-fn uses_alias(spec: &Value) -> bool {
-    let image = spec.pointer("/eks/configuration/image").and_then(Value::as_str).unwrap_or_default();
-    !image.is_empty() && !image.to_ascii_lowercase().starts_with("ami-")
-}
-
 /// What a plan that was made with the target means.
 fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, now: Timestamp) -> Forecast {
     // The group does not switch to the target, so what it would keep beside its rejected fields is not said.
@@ -215,7 +208,7 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
     use crate::boundaries::active::select_active;

@@ -2,10 +2,10 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::simulated_cluster::{CANARY, Did, Group, SimulatedCluster, canary, group, hash_of};
+use super::simulated_cluster::{CANARY, Did, FAILURE_DELAY, Group, SimulatedCluster, canary, group, hash_of};
 use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
-use crate::rollout::{SwitchReason, WaitReason};
+use crate::rollout::{DecisionInput, RevisionDecision, RevisionImpact, SwitchReason, WaitReason, choose};
 
 const WAVE: &str = "rollout/wave";
 
@@ -499,6 +499,34 @@ fn deleted_history_opens_no_wave() {
         assert_eq!((status.stable.as_deref(), status.without_waves), (Some("r1"), None));
         cluster.run_until_stable();
         assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+    }
+}
+
+/// What the alias of a group stood for is lost, and only an image that an admin has aborted is stored. The group must not
+/// launch it, nor what AWS says now. One that names an AMI continues.
+#[test]
+fn group_whose_image_is_lost_is_held_until_a_person_names_one() {
+    let mut cluster = SimulatedCluster::new(CANARY, vec![group("a"), group("b")]);
+    let view = cluster.view().expect("a rollout");
+    for (uses_alias, is_held) in [(true, true), (false, false)] {
+        let (forecast, a) = (RevisionImpact::Untouched, &cluster.groups[0]);
+        let mut view = (*view).clone();
+        view.status.phase = Some(RolloutPhase::Aborted);
+        view.stored.values_mut().for_each(|stored| stored.has_lost_images = true);
+        let choice = choose(&DecisionInput {
+            view: &view,
+            group: a.facts(&forecast, None),
+            merged_hash: &|_| None,
+            uses_alias: &|_| uses_alias,
+            has_room: &|_| true,
+            budget_used_up: &|| None,
+            failure_delay: FAILURE_DELAY,
+            now: cluster.now,
+        });
+        let RevisionDecision::Use { content, waits, .. } = choice else { panic!("{choice:?}") };
+        assert_eq!(content.is_none(), is_held);
+        let message = waits.map(|wait| wait.message).unwrap_or_default();
+        assert_eq!(message.contains("name an AMI in the ConfigMap"), is_held, "{message}");
     }
 }
 

@@ -198,6 +198,45 @@ fn alias_that_was_first_met_under_a_reverted_change_makes_it_no_other_content() 
     assert!(view.is_return());
 }
 
+/// A tenant's group first met an alias while a change rolled out that was aborted and reverted. The revert, which is for every
+/// group at once, must not give it a newer image.
+#[test]
+fn alias_that_a_tenant_met_under_an_aborted_change_keeps_its_image() {
+    let mut cluster = Cluster::new();
+    cluster.live = data("b");
+    cluster.store();
+    let met: Images = [("bottlerocket/latest".to_owned(), "ami-7".to_owned())].into();
+    cluster.newest().status.get_or_insert_default().images = met.clone();
+    cluster.set_phase(RolloutPhase::Aborted);
+    cluster.live = data("a");
+    cluster.store();
+    let reverted = cluster.newest().spec.clone();
+    assert_eq!((reverted.number, &reverted.images), (3, &images("ami-1").into_iter().chain(met).collect()));
+    assert!(cluster.view().is_return());
+    cluster.set_phase(RolloutPhase::Complete);
+    cluster.live = data("c");
+    cluster.store();
+    assert_eq!(cluster.newest().spec.images, images("ami-1"), "another change does not begin with an aborted image");
+}
+
+/// A backup restores the revisions without their statuses, which alone say what groups met first. They must not take the
+/// image of AWS that an admin has aborted for it.
+#[test]
+fn image_of_an_aborted_revision_is_not_taken_for_a_lost_one() {
+    let mut cluster = Cluster::new();
+    assert!(cluster.publish("ami-2"));
+    cluster.set_phase(RolloutPhase::Aborted);
+    let stored = |cluster: &Cluster, name: &str| {
+        let view = cluster.view();
+        let found = view.stored.into_values().find(|stored| stored.name == name).expect("it is stored");
+        (found.images.get(ALIAS).cloned(), found.has_lost_images)
+    };
+    assert_eq!(stored(&cluster, "r1"), (Some("ami-1".into()), false));
+    cluster.stored[0].status.as_mut().expect("a status").images.clear();
+    assert_eq!(stored(&cluster, "r1"), (None, true), "its groups are held");
+    assert_eq!(stored(&cluster, "r2"), (Some("ami-2".into()), false));
+}
+
 /// An admin writes `urgentUntil` for a fix, and not for an image that AWS publishes in the meantime.
 #[test]
 fn new_image_of_aws_is_never_urgent() {

@@ -429,6 +429,7 @@ impl SimulatedCluster {
             images,
             texts,
             own_images,
+            has_lost_images: false,
             names: vec![],
             is_complete: true,
             stop: None,
@@ -527,6 +528,7 @@ impl SimulatedCluster {
             view,
             group: facts,
             merged_hash: &merged_hash,
+            uses_alias: &|content| !image_of(content).starts_with("ami-"),
             has_room: &|wave| self.running.has_room(view, wave, &group.key),
             budget_used_up: &|| {
                 let drains = |other: &Group| other.key != group.key && other.draining;
