@@ -220,7 +220,7 @@ fn own_content(input: &DecisionInput) -> Own {
     let found = candidates.into_iter().find(|stored| merged.is_some() && merged_hash(stored).as_deref() == merged);
     match (found, recorded, merged) {
         // An alias in it may stand for another image than the one that the lost revision named.
-        (Some(_), Some(_), _) if view.is_history_lost() => Own::Unknown,
+        (Some(found), Some(_), _) if view.is_history_lost() && (input.uses_alias)(&found) => Own::Unknown,
         (Some(found), ..) => Own::Known(found),
         (None, Some(_), _) => Own::Unknown,
         // An earlier release, or another controller, planned it last: before anything was rolled out in waves.

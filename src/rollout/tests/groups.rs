@@ -491,6 +491,7 @@ fn deleted_history_opens_no_wave() {
         cluster.revisions.retain(|revision| revision.metadata.name.as_deref() == Some("r2"));
         if has_same_texts {
             cluster.group("a").status.config_md5 = Some(format!("{}/1", hash_of(&cluster)));
+            cluster.group("a").uses_alias = true;
         }
         cluster.run(5);
         assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"], "the same texts: {has_same_texts}");
@@ -499,6 +500,27 @@ fn deleted_history_opens_no_wave() {
         assert_eq!((status.stable.as_deref(), status.without_waves), (Some("r1"), None));
         cluster.run_until_stable();
         assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
+    }
+}
+
+/// The definition was installed after edits that changed nothing of a group, so that its status names a content that was never
+/// stored. Its spec says all of it, unless an alias is in it: it must not stop until its wave opens.
+#[test]
+fn group_whose_spec_is_the_same_continues_with_a_history_that_began_late() {
+    for uses_alias in [false, true] {
+        let mut cluster = two_waves();
+        cluster.image = "ami-2".into();
+        cluster.run_until(is_soaking);
+        cluster.revisions.retain(|revision| revision.metadata.name.as_deref() == Some("r2"));
+        cluster.group("a").nodes = vec!["ami-2".into(); 2];
+        cluster.group("a").status.config_md5 = Some(format!("{}/1", hash_of(&cluster)));
+        cluster.group("a").uses_alias = uses_alias;
+        cluster.group("a").log.clear();
+        cluster.run(5);
+        let waits = cluster.group("a").waits;
+        assert_eq!(waits, uses_alias.then_some(WaitReason::RevisionUnknown), "an alias: {uses_alias}");
+        assert!(!cluster.groups[1].log.iter().any(|did| matches!(did, Did::Replaced { .. })), "no node is replaced");
+        assert_eq!(cluster.images()[2], "ami-1", "the wave of the others is not open");
     }
 }
 

@@ -64,6 +64,8 @@ pub(super) struct Group {
     pub marked: bool,
     /// Whether the cache does not have its Namespace.
     pub unseen: bool,
+    /// Whether its image is an alias, which has the name of an image here.
+    pub uses_alias: bool,
     /// Whether the API server refuses its status.
     pub unwritable: bool,
     /// What happened, for the judges.
@@ -156,6 +158,7 @@ pub(super) fn group(name: &str) -> Group {
         lost: 0,
         marked: false,
         unseen: false,
+        uses_alias: false,
         unwritable: false,
         log: vec![],
     }
@@ -528,7 +531,7 @@ impl SimulatedCluster {
             view,
             group: facts,
             merged_hash: &merged_hash,
-            uses_alias: &|content| !image_of(content).starts_with("ami-"),
+            uses_alias: &|_| group.uses_alias,
             has_room: &|wave| self.running.has_room(view, wave, &group.key),
             budget_used_up: &|| {
                 let drains = |other: &Group| other.key != group.key && other.draining;
