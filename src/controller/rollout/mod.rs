@@ -153,7 +153,10 @@ async fn read(
     let cluster = ctx.planner.settings.cluster_name.as_deref();
     let view = RolloutView::new(&stored, active, known.as_deref(), cluster);
     if view.is_none() && active.source == BoundariesSource::Live && active.rollout().is_none() {
-        images::release(ctx, active, &stored).await?;
+        // All groups wait for the ConfigMap to be loaded. The next load stores this.
+        if let Err(error) = images::release(ctx, active, &stored).await {
+            tracing::warn!(%error, "cannot store that image aliases follow AWS again");
+        }
     }
     let view = view.map(|view| Arc::new(if ctx.stores.is_config_map_locked() { view.locked() } else { view }));
     Ok((view, stored))

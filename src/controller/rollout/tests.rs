@@ -643,6 +643,35 @@ async fn abort_counts_although_the_api_server_refuses_to_record_it() {
     assert!(events.lock().unwrap().contains(&"RolloutAborted".to_owned()), "{events:?}");
 }
 
+/// A quota or a policy of the cluster lets no BoundariesRevision be created. An admin who removes the key `rollout` then must
+/// not lose the ConfigMap with all its later edits.
+#[tokio::test]
+async fn config_map_without_the_key_is_loaded_although_nothing_can_be_stored() {
+    let mut data: BTreeMap<String, String> =
+        [("rollout", "waves: [{name: all}]"), ("defaults", "spec: {}")].map(|(k, v)| (k.into(), v.into())).into();
+    let hash = crate::boundaries::content_hash(&data);
+    let spec = BoundariesRevisionSpec { number: 1, hash, data: data.clone(), ..BoundariesRevisionSpec::default() };
+    let mut revision = BoundariesRevision::new("r1", spec);
+    let status = revision.status.get_or_insert_default();
+    (status.phase, status.images) = (Some(RolloutPhase::Complete), [("latest".into(), "ami-1".into())].into());
+    let (items, refused) = (json!([revision]), Arc::new(Mutex::new(0)));
+    let creates = refused.clone();
+    let test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
+        ("POST", path) if path.ends_with("/boundariesrevisions") => {
+            *creates.lock().unwrap() += 1;
+            (
+                403,
+                json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "quota"}),
+            )
+        }
+        _ => (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items})),
+    }));
+    data.remove("rollout");
+    let active = Arc::new(select_active(Some(&data), None, true).0);
+    let view = super::refresh(&test.ctx, &active).await.expect("the ConfigMap is loaded");
+    assert!(view.is_none() && *refused.lock().unwrap() == 1);
+}
+
 /// A person stores a BoundariesRevision by hand, and believes that it is in effect. Only an event says that it is not, and one
 /// per poll would hide all others.
 #[tokio::test]
