@@ -59,6 +59,14 @@ impl RolloutState {
         *self.view.write().expect("lock is not poisoned") = view;
     }
 
+    /// Replaces the rollout, unless it is another one than `old` by now: the ConfigMap may have been loaded meanwhile.
+    pub(crate) fn replace_view(&self, old: &Arc<RolloutView>, new: RolloutView) {
+        let mut view = self.view.write().expect("lock is not poisoned");
+        if view.as_ref().is_some_and(|view| Arc::ptr_eq(view, old)) {
+            *view = Some(Arc::new(new));
+        }
+    }
+
     /// Whether the stored revisions were read since this process leads. Without a view, only that tells that there is no
     /// rollout.
     pub(crate) fn is_read(&self) -> bool {

@@ -235,7 +235,7 @@ fn own_content(input: &DecisionInput) -> Own {
 fn choose_on_target(input: &DecisionInput, own: StoredRevision) -> RevisionDecision {
     let DecisionInput { view, group, .. } = input;
     let previous = group.record().and_then(|record| view.stored.get(record.previous.as_deref()?)).cloned();
-    let before = previous.or_else(|| view.stable.clone()).filter(|before| before.hash != view.target.hash);
+    let before = previous.into_iter().chain(view.stable.clone()).find(|before| before.hash != view.target.hash);
     let phase = view.phase();
     match (before, phase) {
         (Some(before), RolloutPhase::Returning | RolloutPhase::Aborted) => {

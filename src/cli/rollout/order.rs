@@ -112,8 +112,9 @@ pub(super) async fn approve(args: ApproveArgs) -> anyhow::Result<ExitCode> {
         let approved: Vec<_> = orders.approved.iter().cloned().chain([wave.clone()]).collect();
         let state = waves.clone().find(|known| known.name == wave).and_then(|wave| wave.state);
         let effect = match state.filter(|state| *state != WaveState::Waiting) {
-            Some(_) => "groups that came to it after it opened take the revision",
-            None => "it opens when the waves before it have passed",
+            _ if let Some(stop) = stop(revision) => stop,
+            Some(_) => "groups that came to it after it opened take the revision".to_owned(),
+            None => "it opens when the waves before it have passed".to_owned(),
         };
         Ok((json!({"approved": approved}), format!("{name}: {which} is approved; {effect}")))
     })
@@ -142,7 +143,8 @@ pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
             } else {
                 format!("the waves after {wave} do not wait for it, and it does not wait for an approval")
             };
-            return Ok((json!({"skipped": skipped}), format!("{name}: {which}")));
+            let stop = stop(revision).map(|stop| format!("; {stop}")).unwrap_or_default();
+            return Ok((json!({"skipped": skipped}), format!("{name}: {which}{stop}")));
         }
         let group = group.clone().context("name a wave or a group")?;
         let mut without = orders.without.clone();
@@ -230,7 +232,8 @@ async fn write_order(
     for _ in 0..MAX_ATTEMPTS {
         match phase(&revision) {
             None if !is_about_to_begin(&revision) => bail!("{name}: {NO_ROLLOUT}"),
-            Some(RolloutPhase::Superseded) => {
+            // Its pause still holds the groups that had begun.
+            Some(RolloutPhase::Superseded) if !known.paused => {
                 bail!("{name} is superseded by a newer revision; see instance-manager rollout status")
             }
             Some(_) | None => {}
@@ -272,6 +275,17 @@ async fn is_written(
 
 fn phase(revision: &BoundariesRevision) -> Option<RolloutPhase> {
     revision.status.as_ref()?.phase
+}
+
+/// Why an order to continue has no effect yet, and what else the rollout needs.
+fn stop(revision: &BoundariesRevision) -> Option<String> {
+    use RolloutPhase::{Aborted, Halted, Returning};
+    let phase = phase(revision).filter(|phase| matches!(phase, Halted | Returning | Aborted))?;
+    let state = if phase == Halted { "halted" } else { "aborted" };
+    let name = revision.name_any();
+    Some(format!(
+        "the rollout is {state}, so no further group takes {name}; to continue: instance-manager rollout resume {name}"
+    ))
 }
 
 /// The revision that groups would return to.
@@ -333,6 +347,30 @@ mod tests {
         let error = write_order(server(true), revision("7", false), pause).await.expect_err("a conflict").to_string();
         for words in ["r2 were changed meanwhile by jane at 2026-08-21T08:00:00Z", "now: paused"] {
             assert!(error.contains(words), "{error}");
+        }
+    }
+
+    /// An admin approves or skips a wave and believes that the rollout continues, but it is halted.
+    #[test]
+    fn order_to_continue_names_the_halt_and_how_to_end_it() {
+        let mut revision = revision("8", false);
+        assert_eq!(stop(&revision), None);
+        for (phase, word) in [(RolloutPhase::Halted, "halted"), (RolloutPhase::Returning, "aborted")] {
+            revision.status.get_or_insert_default().phase = Some(phase);
+            let stop = stop(&revision).expect("it is stopped");
+            assert!(stop.contains(word) && stop.contains("instance-manager rollout resume r2"), "{stop}");
+        }
+    }
+
+    /// The pause of a revision holds groups between two nodes, also after a newer one came.
+    #[tokio::test]
+    async fn pause_of_a_superseded_revision_can_be_ended() {
+        for paused in [true, false] {
+            let mut old = revision("8", paused);
+            old.status.get_or_insert_default().phase = Some(RolloutPhase::Superseded);
+            let resumes =
+                |_: &BoundariesRevision, _: &RolloutOrders| Ok((json!({"paused": false}), "continues".to_owned()));
+            assert_eq!(write_order(server(paused), old, resumes).await.is_ok(), paused);
         }
     }
 

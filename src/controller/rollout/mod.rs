@@ -244,7 +244,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     if changed {
         // The state of many groups may have changed.
         let status = progress.status.clone();
-        ctx.stores.rollout.set_view(Some(Arc::new(RolloutView { status, ..(*view).clone() })));
+        ctx.stores.rollout.replace_view(&view, RolloutView { status, ..(*view).clone() });
         polled.enqueued.clear();
         trigger.enqueue_all();
         return written;

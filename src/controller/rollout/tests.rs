@@ -672,6 +672,27 @@ async fn config_map_without_the_key_is_loaded_although_nothing_can_be_stored() {
     assert!(view.is_none() && *refused.lock().unwrap() == 1);
 }
 
+/// The ConfigMap is edited while a poll writes the status of the revision before. The groups must not decide by that one
+/// again, whose wave has just opened.
+#[test]
+fn poll_does_not_replace_a_newer_rollout() {
+    let polled = Arc::new(open_rollout("waves: [{name: all}]"));
+    let (store, namespaces) = (reflector::store().0, reflector::store().0);
+    let stores = Stores::new(store, namespaces);
+    stores.rollout.set_view(Some(polled.clone()));
+    let with_phase = |phase: RolloutPhase| {
+        let mut view = (*polled).clone();
+        view.status.phase = Some(phase);
+        view
+    };
+    let phase = || stores.rollout.view().expect("a rollout").phase();
+    stores.rollout.replace_view(&polled, with_phase(RolloutPhase::Halted));
+    assert_eq!(phase(), RolloutPhase::Halted);
+    stores.rollout.set_view(Some(Arc::new(with_phase(RolloutPhase::Assessing))));
+    stores.rollout.replace_view(&polled, with_phase(RolloutPhase::Halted));
+    assert_eq!(phase(), RolloutPhase::Assessing, "the edit");
+}
+
 /// A person stores a BoundariesRevision by hand, and believes that it is in effect. Only an event says that it is not, and one
 /// per poll would hide all others.
 #[tokio::test]

@@ -61,6 +61,17 @@ fn images<const N: usize>(names: [&str; N]) -> Vec<String> {
     names.map(str::to_owned).into()
 }
 
+/// A group took the same content before, so that what it would return to is what fails. It returns to the complete one.
+#[test]
+fn group_that_came_from_the_same_content_returns_to_the_complete_one() {
+    let mut cluster = soaking();
+    let own = cluster.group("c").status.boundaries_revision.clone();
+    cluster.group("c").status.rollout.as_mut().expect("a record").previous = own;
+    cluster.revision("r2").spec.orders.aborted = true;
+    cluster.run(10);
+    assert_eq!((cluster.images(), cluster.phase("r2")), (images(["ami-1"; 3]), RolloutPhase::Aborted));
+}
+
 /// An admin of many tenants accepts that a few groups fail. Each of these groups still returns.
 #[test]
 fn wave_passes_with_at_most_max_failures() {
