@@ -215,6 +215,12 @@ pub(super) fn stable_before<'a>(
     complete.or_else(|| older.into_iter().next().filter(|oldest| oldest.spec.number == 1))
 }
 
+/// The name of the revision to which groups return from a target, as the controller finds it. The one that a status names may
+/// have been deleted.
+pub(crate) fn returns_to(stored: &[BoundariesRevision], target: &BoundariesRevision) -> Option<String> {
+    stable_before(&sorted(stored), target)?.metadata.name.clone()
+}
+
 /// Whether a target records that groups return to this revision, whose own status is gone, as after a restore from a
 /// backup.
 pub(super) fn is_recorded_stable(revision: &BoundariesRevision, target: &BoundariesRevision) -> bool {

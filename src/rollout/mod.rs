@@ -32,7 +32,7 @@ pub(crate) use gates::{MAX_URGENCY, urgent_until};
 pub(crate) use group::{GroupFacts, drain_blocker};
 pub(crate) use group_revision::{DecisionInput, RevisionDecision, RevisionSwitch, SwitchReason, choose};
 pub(crate) use history::{
-    Current, History, HistoryStep, foreign_names, has_texts, next_step, policy_is_retained, sorted,
+    Current, History, HistoryStep, foreign_names, has_texts, next_step, policy_is_retained, returns_to, sorted,
 };
 pub(crate) use images::{Images, image_changes, is_of_aws};
 pub(crate) use impact::{KnownImpact, RevisionImpact};

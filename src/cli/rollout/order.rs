@@ -9,7 +9,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::ordered_by::{field_manager, last_order, words};
-use super::read::{NO_ROLLOUT, find, is_about_to_begin, remedy};
+use super::read::{NO_ROLLOUT, find, find_with_return, is_about_to_begin, remedy};
 use crate::api::{BoundariesRevision, InstanceGroup, RolloutOrders, RolloutPhase, WaveState};
 use crate::cli::args::{ApproveArgs, OrderArgs, RevisionsArgs, SkipArgs, UndoArgs};
 use crate::cli::output::print;
@@ -58,9 +58,10 @@ pub(super) async fn resume(args: OrderArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(super) async fn abort(args: OrderArgs) -> anyhow::Result<ExitCode> {
+    let (.., returns) = find_with_return(&args.revisions, Some(args.revision)).await?;
     order_revision(&args, |revision, _| {
         let name = revision.name_any();
-        let stable = stable(revision)?;
+        let stable = stable(revision, returns.as_deref())?;
         let text = format!("{name} is aborted: every group that has it returns to the complete revision that it had before, as a rule {stable}; {}", remedy(revision));
         Ok((json!({"aborted": true, "paused": false}), text))
     })
@@ -73,9 +74,10 @@ pub(super) async fn undo(args: UndoArgs) -> anyhow::Result<ExitCode> {
         // A newer one could come between the look and the order.
         bail!("name the revision that --yes aborts; without --yes, the command shows the newest one");
     }
+    let (.., returns) = find_with_return(&revisions, revision).await?;
     order_by_number(&revisions, revision, |revision, _| {
         let name = revision.name_any();
-        let stable = stable(revision)?;
+        let stable = stable(revision, returns.as_deref())?;
         if phase(revision).is_some_and(|phase| matches!(phase, RolloutPhase::Returning | RolloutPhase::Aborted)) {
             return Ok((
                 json!({}),
@@ -288,8 +290,8 @@ fn stop(revision: &BoundariesRevision) -> Option<String> {
     ))
 }
 
-/// The revision that groups would return to.
-fn stable(revision: &BoundariesRevision) -> anyhow::Result<&str> {
+/// The revision that groups would return to: `returns`, unless the revision is a return itself.
+fn stable<'a>(revision: &BoundariesRevision, returns: Option<&'a str>) -> anyhow::Result<&'a str> {
     let name = revision.name_any();
     let status = revision.status.as_ref();
     if is_about_to_begin(revision) {
@@ -301,7 +303,10 @@ fn stable(revision: &BoundariesRevision) -> anyhow::Result<&str> {
             "{name} has the content that was complete before, so there is nothing else to return to; to stop it: instance-manager rollout pause {name}"
         );
     }
-    stable.with_context(|| format!("{} is the first revision: there is none to return to", revision.name_any()))
+    returns.with_context(|| match stable {
+        Some(stable) => format!("{stable}, to which groups would return from {name}, is no longer stored; correct the ConfigMap, or to stop: instance-manager rollout pause {name}"),
+        None => format!("{name} is the first revision: there is none to return to"),
+    })
 }
 
 #[cfg(test)]
@@ -360,6 +365,18 @@ mod tests {
             let stop = stop(&revision).expect("it is stopped");
             assert!(stop.contains(word) && stop.contains("instance-manager rollout resume r2"), "{stop}");
         }
+    }
+
+    /// The revision to which groups would return was deleted. An order that names it would have no effect.
+    #[test]
+    fn abort_names_the_revision_that_is_stored() {
+        let mut revision = revision("8", false);
+        assert!(stable(&revision, None).expect_err("nothing").to_string().contains("is the first revision"));
+        revision.status.get_or_insert_default().stable = Some("r1".into());
+        assert_eq!(stable(&revision, Some("r0")).expect("an older one"), "r0");
+        assert!(
+            stable(&revision, None).expect_err("it is gone").to_string().contains("r1, to which groups would return")
+        );
     }
 
     /// The pause of a revision holds groups between two nodes, also after a newer one came.

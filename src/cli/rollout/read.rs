@@ -8,7 +8,7 @@ use crate::api::BoundariesRevision;
 use crate::boundaries::ROLLOUT_KEY;
 use crate::cli::args::{OutputFormat, RevisionsArgs};
 use crate::cli::revisions::stored_revisions;
-use crate::rollout::{is_of_aws, sorted};
+use crate::rollout::{is_of_aws, returns_to, sorted};
 
 /// The stored revisions.
 pub(super) async fn stored(client: Client, namespace: &str) -> anyhow::Result<Vec<BoundariesRevision>> {
@@ -20,6 +20,15 @@ pub(super) async fn stored(client: Client, namespace: &str) -> anyhow::Result<Ve
 
 /// The revision with this number, or the newest one.
 pub(super) async fn find(args: &RevisionsArgs, number: Option<i64>) -> anyhow::Result<(Client, BoundariesRevision)> {
+    let (client, found, _) = find_with_return(args, number).await?;
+    Ok((client, found))
+}
+
+/// The same, with the name of the revision to which its groups would return.
+pub(super) async fn find_with_return(
+    args: &RevisionsArgs,
+    number: Option<i64>,
+) -> anyhow::Result<(Client, BoundariesRevision, Option<String>)> {
     let client = args.connection.connect().await?;
     let all = stored(client.clone(), &args.config_namespace).await?;
     let sorted = sorted(&all);
@@ -28,7 +37,7 @@ pub(super) async fn find(args: &RevisionsArgs, number: Option<i64>) -> anyhow::R
         Some(number) => sorted.iter().find(|revision| revision.spec.number == number),
     };
     let found = found.with_context(|| missing(number.unwrap_or_default(), &sorted))?;
-    Ok((client, (*found).clone()))
+    Ok((client, (*found).clone(), returns_to(&all, found)))
 }
 
 /// What is said of a revision without a rollout.

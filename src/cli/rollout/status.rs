@@ -8,7 +8,7 @@ use kube::{Api, ResourceExt};
 use serde_json::json;
 
 use super::ordered_by::{last_order, words};
-use super::read::{NO_ROLLOUT, find, is_about_to_begin, remedy, serialized};
+use super::read::{NO_ROLLOUT, find_with_return, is_about_to_begin, remedy, serialized};
 use crate::api::names::CONFIG_MAP;
 use crate::api::{
     BoundariesRevision, BoundariesRevisionStatus, CheckState, CheckStatus, LaggingGroup, RolloutOrders, RolloutPhase,
@@ -24,7 +24,7 @@ use crate::util::escape::escape_control;
 
 /// Runs the command.
 pub(super) async fn run(args: RolloutStatusArgs) -> anyhow::Result<ExitCode> {
-    let (client, revision) = find(&args.revisions, args.revision).await?;
+    let (client, revision, returns) = find_with_return(&args.revisions, args.revision).await?;
     let text = match args.output {
         OutputFormat::Text => {
             let maps: Api<ConfigMap> = Api::namespaced(client, &args.revisions.config_namespace);
@@ -32,7 +32,7 @@ pub(super) async fn run(args: RolloutStatusArgs) -> anyhow::Result<ExitCode> {
             let live = call("get", "configmaps", maps.get_opt(CONFIG_MAP)).await.ok().flatten();
             let live = live.and_then(|map| map.data?.remove(ROLLOUT_KEY));
             let policy = policy(live.as_ref().or(revision.spec.data.get(ROLLOUT_KEY)));
-            describe(&revision, policy.as_ref(), Timestamp::now())
+            describe(&revision, policy.as_ref(), returns.as_deref(), Timestamp::now())
         }
         format => {
             let document = json!({"revision": revision.spec.number, "from": revision.spec.from, "orders": revision.spec.orders, "status": revision.status});
@@ -48,8 +48,13 @@ fn policy(text: Option<&String>) -> Option<RolloutPolicy> {
     Boundaries::parse(&data).ok()?.0.rollout.as_deref().cloned()
 }
 
-/// What a person reads.
-fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: Timestamp) -> String {
+/// What a person reads. `returns` is the revision to which groups would return.
+fn describe(
+    revision: &BoundariesRevision,
+    policy: Option<&RolloutPolicy>,
+    returns: Option<&str>,
+    now: Timestamp,
+) -> String {
     let (name, from) = (revision.name_any(), &revision.spec.from);
     if is_about_to_begin(revision) {
         return format!("{name}: {}\n", not_started(revision, now));
@@ -60,8 +65,8 @@ fn describe(revision: &BoundariesRevision, policy: Option<&RolloutPolicy>, now: 
     let phase = status.phase.unwrap_or(RolloutPhase::Assessing);
     let release = if from.release.is_empty() { String::new() } else { format!("  {}", from.release) };
     let mut text = format!("{name}{release}  {phase}{}\n", state(revision, status, policy));
-    if let Some(order) = pending_order(revision, status, policy) {
-        text += &format!("  order   {order}, which the controller has not processed yet\n");
+    if let Some(order) = pending_order(revision, status, policy, returns.is_some()) {
+        text += &format!("  order   {order}\n");
     }
     let orders = words(revision);
     if !orders.is_empty() {
@@ -155,21 +160,31 @@ fn groups(title: &str, groups: &[LaggingGroup]) -> String {
     format!("\n{}", table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "  "))
 }
 
-/// What a person ordered and the recorded phase does not show yet: the controller looks every few seconds.
+/// What a person ordered and the recorded phase does not show yet: the controller looks every few seconds. An abort shows
+/// never where nothing is stored to which groups could return.
 fn pending_order(
     revision: &BoundariesRevision,
     status: &BoundariesRevisionStatus,
     policy: Option<&RolloutPolicy>,
-) -> Option<&'static str> {
+    can_return: bool,
+) -> Option<String> {
     use RolloutPhase::{Aborted, Assessing, Complete, Halted, Returning, Rolling, Superseded};
     let orders = &revision.spec.orders;
     let is_retried = orders.retries > status.retries.unwrap_or_default();
+    let waits = |order: &str| Some(format!("{order}, which the controller has not processed yet"));
     match status.phase.unwrap_or(Assessing) {
         Assessing | Rolling | Halted | Complete if orders.aborted => {
-            status.stable.as_ref().filter(|_| status.without_waves != Some(true)).map(|_| "an abort")
+            let stable = status.stable.as_ref().filter(|_| status.without_waves != Some(true))?;
+            if can_return {
+                return waits("an abort");
+            }
+            let name = revision.name_any();
+            Some(format!(
+                "an abort, which has no effect, because {stable}, to which groups would return, is no longer stored; correct the ConfigMap, or to continue: instance-manager rollout resume {name}"
+            ))
         }
-        Halted | Returning | Aborted if is_retried && !orders.aborted => Some("a resume"),
-        Rolling if waits_for_given_approval(orders, status, policy) => Some("an approval"),
+        Halted | Returning | Aborted if is_retried && !orders.aborted => waits("a resume"),
+        Rolling if waits_for_given_approval(orders, status, policy) => waits("an approval"),
         Assessing | Rolling | Halted | Returning | Complete | Aborted | Superseded => None,
     }
 }
@@ -332,7 +347,7 @@ mod tests {
     #[test]
     fn status_names_the_wave_its_end_and_the_groups_behind() {
         let policy = policy(Some(&"waves: [{name: canary, soak: 2h}, {name: general}]".to_owned()));
-        let text = describe(&revision(), policy.as_ref(), Timestamp::now());
+        let text = describe(&revision(), policy.as_ref(), Some("r13"), Timestamp::now());
         let first = text.lines().next().unwrap_or_default();
         assert_eq!(first, "r14  2026-08-20  Rolling: wave canary (1 of 2) soaks until 2026-08-21T10:41:00Z");
         for words in [
@@ -357,7 +372,7 @@ mod tests {
         let wave = &mut revision.status.as_mut().expect("a status").waves[0];
         (wave.state, wave.groups, wave.done) = (Some(WaveState::Open), 4, 1);
         wave.waiting = [("Locked".to_owned(), 1)].into();
-        let text = describe(&revision, None, Timestamp::now());
+        let text = describe(&revision, None, Some("r13"), Timestamp::now());
         let line = text.lines().find(|line| line.trim_start().starts_with("canary")).unwrap_or_default();
         assert!(line.ends_with("2 changing, 1 Locked"), "{text}");
     }
@@ -372,11 +387,11 @@ mod tests {
         ]))
         .expect("groups");
         status.waits_for_more = 12;
-        let text = describe(&revision, None, Timestamp::now());
+        let text = describe(&revision, None, Some("r13"), Timestamp::now());
         let after = text.split("WAITS FOR").nth(1).expect("a table");
         assert!(after.contains("team-a/db  r14  DrainBlocked  pod db-0: budget db\n  and 12 more\n"), "{text}");
         revision.status.as_mut().expect("a status").phase = Some(RolloutPhase::Superseded);
-        assert!(!describe(&revision, None, Timestamp::now()).contains("WAITS FOR"));
+        assert!(!describe(&revision, None, Some("r13"), Timestamp::now()).contains("WAITS FOR"));
     }
 
     /// Who orders something and looks at once must not believe that it had no effect.
@@ -386,7 +401,7 @@ mod tests {
             let mut revision = revision();
             (revision.spec.orders.aborted, revision.spec.orders.retries) = (aborted, retries);
             revision.status.as_mut().expect("a status").phase = Some(phase);
-            describe(&revision, None, Timestamp::now())
+            describe(&revision, None, Some("r13"), Timestamp::now())
         };
         let abort = "  order   an abort, which the controller has not processed yet\n";
         let resume = "  order   a resume, which the controller has not processed yet\n";
@@ -400,6 +415,30 @@ mod tests {
         }
     }
 
+    /// The revision to which groups would return was deleted. An admin must not wait for an abort that never comes.
+    #[test]
+    fn status_says_that_an_abort_without_a_predecessor_has_no_effect() {
+        let mut revision = revision();
+        revision.spec.orders.aborted = true;
+        let text = describe(&revision, None, None, Timestamp::now());
+        assert!(text.contains("an abort, which has no effect, because r13"), "{text}");
+        assert!(text.contains("instance-manager rollout resume r14"), "{text}");
+    }
+
+    /// A controller that cannot record that a rollout begins does not begin it, and the admin waits for it.
+    #[test]
+    fn status_says_for_how_long_a_rollout_has_not_started() {
+        let mut revision = revision();
+        (revision.status, revision.spec.data) = (None, [(ROLLOUT_KEY.to_owned(), "{}".to_owned())].into());
+        let now = Timestamp::now();
+        for (seconds, words) in [(5, "within seconds"), (720, "not started for 12 minutes")] {
+            let created = now - jiff::SignedDuration::from_secs(seconds);
+            revision.metadata.creation_timestamp = Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created));
+            let text = describe(&revision, None, None, now);
+            assert!(text.contains(words), "{text}");
+        }
+    }
+
     /// An admin who looks whether an abort had an effect must not read that a wave is open.
     #[test]
     fn status_shows_no_open_wave_of_a_revision_that_has_stopped() {
@@ -407,7 +446,7 @@ mod tests {
         for phase in [RolloutPhase::Returning, RolloutPhase::Aborted, RolloutPhase::Superseded] {
             let mut revision = revision();
             revision.status.as_mut().expect("a status").phase = Some(phase);
-            let text = describe(&revision, policy.as_ref(), Timestamp::now());
+            let text = describe(&revision, policy.as_ref(), Some("r13"), Timestamp::now());
             let wave = |name: &str| text.lines().find(|line| line.trim_start().starts_with(name)).unwrap_or_default();
             for words in ["Soaking", "Open", "Waiting", "not before"] {
                 assert!(!format!("{}{}", wave("canary"), wave("general")).contains(words), "{phase}: {text}");
@@ -426,7 +465,7 @@ mod tests {
             waves[0].state = Some(WaveState::Passed);
             waves[1].why = Some("an approval: instance-manager rollout approve r14 --wave general".into());
             let waves = "waves: [{name: canary, soak: 2h}, {name: general, approval: admin}]";
-            describe(&found, policy(Some(&format!("{delay}\n{waves}"))).as_ref(), Timestamp::now())
+            describe(&found, policy(Some(&format!("{delay}\n{waves}"))).as_ref(), Some("r13"), Timestamp::now())
         };
         let pending = "order   an approval, which the controller has not processed yet";
         assert!(text("general", "").contains(pending) && text("*", "").contains(pending), "{}", text("*", ""));
@@ -445,7 +484,7 @@ mod tests {
         ]))
         .expect("checks");
         let policy = policy(Some(&"waves: [{name: canary, soak: 2h}, {name: general}]".to_owned()));
-        let text = describe(&revision, policy.as_ref(), Timestamp::now());
+        let text = describe(&revision, policy.as_ref(), Some("r13"), Timestamp::now());
         let expected = "soaks until 2026-08-21T10:41:00Z, and waits for the check latency, whose state is unknown";
         assert!(text.lines().next().is_some_and(|line| line.ends_with(expected)), "{text}");
         assert!(
@@ -455,7 +494,7 @@ mod tests {
         let status = revision.status.as_mut().expect("a status");
         status.waves[0].state = Some(WaveState::Waiting);
         status.checks[1].state = Some(CheckState::Failing);
-        let text = describe(&revision, policy.as_ref(), Timestamp::now());
+        let text = describe(&revision, policy.as_ref(), Some("r13"), Timestamp::now());
         assert!(text.contains("wave canary (1 of 2) waits for the check latency, which fails"), "{text}");
     }
 
@@ -464,15 +503,18 @@ mod tests {
         let mut revision = revision();
         revision.spec.orders.paused = true;
         assert!(
-            describe(&revision, None, Timestamp::now())
+            describe(&revision, None, Some("r13"), Timestamp::now())
                 .contains("paused; to continue: instance-manager rollout resume r14")
         );
         let status = revision.status.as_mut().expect("a status");
         status.phase = Some(RolloutPhase::Halted);
         status.conditions =
             vec![crate::api::Condition::new("Halted", true, "GroupsFailed", "team-c/gpu: ReplacementsNotReady")];
-        assert!(describe(&revision, None, Timestamp::now()).contains("halted  team-c/gpu: ReplacementsNotReady"));
+        assert!(
+            describe(&revision, None, Some("r13"), Timestamp::now())
+                .contains("halted  team-c/gpu: ReplacementsNotReady")
+        );
         revision.status = None;
-        assert!(describe(&revision, None, Timestamp::now()).contains("it has no rollout"));
+        assert!(describe(&revision, None, Some("r13"), Timestamp::now()).contains("it has no rollout"));
     }
 }
