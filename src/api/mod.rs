@@ -48,7 +48,7 @@ pub(crate) use patch::diff_merge_patch;
 pub(crate) use redact::{display_value, redacted};
 pub use revision_status::{
     BoundariesRevisionStatus, BudgetLimit, BudgetUser, CheckState, CheckStatus, GroupDrainForecast, LaggingGroup,
-    RolloutBudget, RolloutCounts, RolloutOrders, RolloutPhase, WaveState, WaveStatus,
+    RolloutBudget, RolloutCounts, RolloutOrders, RolloutPhase, SlowGroup, WaveState, WaveStatus,
 };
 pub use spec::{CrdStrategy, InstanceGroup, InstanceGroupSpec, RollingUpdate, Strategy};
 pub use spec_eks::{

@@ -76,6 +76,10 @@ pub struct BoundariesRevisionStatus {
     /// The first groups that do not have the revision although their wave is open or passed, with the reason.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<LaggingGroup>,
+    /// The groups that have made no progress for a quarter of the policy's patience or longer. The next leader continues to
+    /// count from there.
+    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub slow: Vec<SlowGroup>,
     /// AMI IDs of image aliases that groups first met under this revision.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
     pub images: BTreeMap<String, String>,
@@ -160,6 +164,23 @@ pub struct RolloutCounts {
     /// Nodes that have to be replaced, as far as it is known.
     #[serde(deserialize_with = "lenient")]
     pub nodes: i64,
+}
+
+/// A group that has made no progress for some time.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "camelCase", default)]
+pub struct SlowGroup {
+    /// NAMESPACE/NAME of the group.
+    pub group: String,
+    /// What the group has to do, as the time at which it switched, or as the switch that is not recorded yet.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub since: Option<String>,
+    /// How many nodes it had replaced then.
+    #[serde(deserialize_with = "lenient")]
+    pub updated: i64,
+    /// How many quarters of the patience have passed without progress, from 1 to 4.
+    #[serde(deserialize_with = "lenient")]
+    pub quarters: i64,
 }
 
 /// The usage of the budget of a rollout.

@@ -3,7 +3,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::{Duration, Instant};
 
-use crate::api::InstanceGroupStatus;
+use crate::api::{InstanceGroupStatus, SlowGroup};
 
 /// Groups that replace nodes, with how long they have made no progress. Time in which the rollout blocks a group
 /// does not count: its windows may be shorter than the policy's patience.
@@ -11,6 +11,12 @@ use crate::api::InstanceGroupStatus;
 pub(crate) struct Patience {
     clocks: HashMap<String, Clock>,
 }
+
+/// In how many parts of the patience the status counts.
+const QUARTERS: u32 = 4;
+
+/// How many groups without progress the status lists.
+const MAX_SLOW: usize = 50;
 
 /// The clock of one group.
 #[derive(Clone, Debug)]
@@ -31,6 +37,35 @@ impl Patience {
     /// Forgets the groups that were deleted.
     pub(crate) fn retain(&mut self, keys: &HashSet<String>) {
         self.clocks.retain(|key, _| keys.contains(key));
+    }
+
+    /// Continues to count where the leader before ended. What this process has counted itself stays.
+    pub(crate) fn seed(&mut self, slow: &[SlowGroup], patience: Duration, now: Instant) {
+        for SlowGroup { group, since, updated, quarters } in slow {
+            let quarters = u32::try_from(*quarters).unwrap_or_default().min(QUARTERS);
+            let clock = || Clock {
+                since: since.clone(),
+                updated: *updated,
+                waited: patience * quarters / QUARTERS,
+                seen: now,
+                was_blocked: true,
+            };
+            self.clocks.entry(group.clone()).or_insert_with(clock);
+        }
+    }
+
+    /// The groups that have made no progress for a quarter of `patience` or longer, for the next leader. It is something
+    /// else only after another quarter, so that waiting writes nothing.
+    pub(crate) fn slow_groups(&self, patience: Duration) -> Vec<SlowGroup> {
+        let quarters = |clock: &Clock| (1..=QUARTERS).rev().find(|part| clock.waited * QUARTERS >= patience * *part);
+        let slow = self.clocks.iter().filter_map(|(group, clock)| {
+            let quarters = i64::from(quarters(clock)?);
+            Some(SlowGroup { group: group.clone(), since: clock.since.clone(), updated: clock.updated, quarters })
+        });
+        let mut slow: Vec<_> = slow.collect();
+        slow.sort_by(|a, b| b.quarters.cmp(&a.quarters).then_with(|| a.group.cmp(&b.group)));
+        slow.truncate(MAX_SLOW);
+        slow
     }
 
     /// Looks at a group, and returns whether it has made no progress for as long as `patience`. `switches_to` is the
@@ -113,5 +148,40 @@ mod tests {
             [false, false, false, false, false, false, true]
         );
         assert_eq!(stuck([free, blocked, free, blocked, free, blocked, free]), [false; 7]);
+    }
+
+    /// A controller that restarts more often than the patience, with each deployment or node drain, would wait for a group
+    /// without end. It loses at most a quarter each time, and writes nothing in between.
+    #[test]
+    fn patience_continues_with_the_next_leader() {
+        let (limit, start) = (Duration::from_secs(240), Instant::now());
+        let status = InstanceGroupStatus {
+            rollout: Some(RolloutRecord { since: Some("one".into()), ..RolloutRecord::default() }),
+            ..InstanceGroupStatus::default()
+        };
+        let (mut slow, mut polls, mut is_stuck, mut writes) = (vec![], 0, false, 0);
+        while !is_stuck {
+            assert!(polls < 100, "it waits without end");
+            let mut leader = Patience::default();
+            leader.seed(&slow, limit, start + Duration::from_secs(20 * polls));
+            for _ in 0..6 {
+                let now = start + Duration::from_secs(20 * polls);
+                is_stuck = leader.is_stuck("team/web", Some(&status), None, limit, false, now);
+                polls += 1;
+                let next = leader.slow_groups(limit);
+                writes += usize::from(next != slow);
+                slow = next;
+            }
+        }
+        assert_eq!((writes, slow.len(), slow[0].quarters), (4, 1, 4));
+        let mut leader = Patience::default();
+        leader.seed(&slow, limit, start);
+        assert!(leader.is_stuck("team/web", Some(&status), None, limit, false, start), "it is known at once");
+        let next = InstanceGroupStatus {
+            rollout: Some(RolloutRecord { since: Some("two".into()), ..RolloutRecord::default() }),
+            ..InstanceGroupStatus::default()
+        };
+        assert!(!leader.is_stuck("team/web", Some(&next), None, limit, false, start), "it has another revision");
+        assert!(leader.slow_groups(limit).is_empty());
     }
 }

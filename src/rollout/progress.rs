@@ -100,6 +100,7 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
         RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Returning => summary.pending.listed(),
         RolloutPhase::Halted | RolloutPhase::Complete | RolloutPhase::Aborted | RolloutPhase::Superseded => (vec![], 0),
     };
+    status.slow = if phase.is_under_way() { summary.slow.clone() } else { vec![] };
     set_conditions(input, &mut status, phase);
     // After the conditions: they say which checks of an open wave failed.
     if matches!(phase, RolloutPhase::Returning | RolloutPhase::Aborted) {

@@ -11,7 +11,7 @@ use super::pending_groups::{Pending, PendingGroups, waits_for_wave};
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
 use crate::api::names::condition;
-use crate::api::{GroupDrainForecast, LaggingGroup, RolloutBudget, RolloutCounts, RolloutPhase, WaveState};
+use crate::api::{GroupDrainForecast, LaggingGroup, RolloutBudget, RolloutCounts, RolloutPhase, SlowGroup, WaveState};
 use crate::boundaries::WithoutRotation;
 use crate::plan::Reason;
 use crate::util::text::shorten;
@@ -50,6 +50,8 @@ pub(crate) struct GroupSummary {
     pub begins_wait: bool,
     /// What is used of the budget, while groups wait for it.
     pub budget: Option<RolloutBudget>,
+    /// Groups that have made no progress for some time.
+    pub slow: Vec<SlowGroup>,
     /// Groups whose turn comes next and whose drains pods will block.
     pub drains_foreseen: Vec<GroupDrainForecast>,
 }

@@ -185,6 +185,8 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
         // An edit that changes nothing of a group gives it no more time.
         let patience = std::mem::take(&mut polled.patience);
         *polled = PollState { target: view.target.name.clone(), patience, ..PollState::default() };
+        let limit = view.policy.patience.unsigned_abs();
+        polled.patience.seed(&view.status.slow, limit, Instant::now().into_std());
     }
     let recorded = view.status.clone();
     let view = with_unrecorded_stop(view, polled.unrecorded_stop.as_ref());
@@ -207,6 +209,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     }
     let now = Timestamp::now();
     let Poll { mut summary, switching_groups, beginning, next, stuck } = survey(ctx, &view, polled, now);
+    summary.slow = polled.patience.slow_groups(view.policy.patience.unsigned_abs());
     summary.budget = budget::status(ctx, &view, summary.begins_wait);
     let drains = drain_forecast::forecast(ctx, &view, &mut polled.drains, &next).await;
     summary.drains_foreseen = drains.listed;
@@ -479,6 +482,7 @@ fn is_transition(before: &BoundariesRevisionStatus, after: &BoundariesRevisionSt
             waits_for: vec![],
             waits_for_more: 0,
             budget: None,
+            slow: vec![],
             drains_foreseen: vec![],
             checks: vec![],
             ..status.clone()

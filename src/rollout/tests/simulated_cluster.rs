@@ -112,6 +112,8 @@ pub(super) struct SimulatedCluster {
     /// How many groups of each wave replace nodes.
     running: Running,
     patience: Patience,
+    /// Whether this leader has read what the one before counted.
+    is_seeded: bool,
     yielding: YieldingGroups,
     /// Whether nodes that are unavailable for another reason use the budget up.
     pub budget_used_up: bool,
@@ -192,6 +194,7 @@ impl SimulatedCluster {
             soaked: None,
             running: Running::default(),
             patience: Patience::default(),
+            is_seeded: false,
             yielding: YieldingGroups::default(),
             budget_used_up: false,
             answers: BTreeMap::new(),
@@ -357,6 +360,7 @@ impl SimulatedCluster {
         self.ready.clear();
         self.running = Running::default();
         self.patience = Patience::default();
+        self.is_seeded = false;
         self.yielding = YieldingGroups::default();
         self.groups.iter_mut().for_each(|group| group.known = None);
         self.checks = Checks::default();
@@ -559,6 +563,10 @@ impl SimulatedCluster {
     /// One poll of the rollout.
     pub(super) fn follow(&mut self) {
         let Some(view) = self.view() else { return };
+        let patience = view.policy.patience.unsigned_abs();
+        if !std::mem::replace(&mut self.is_seeded, true) {
+            self.patience.seed(&view.status.slow, patience, self.monotonic);
+        }
         let (mut summary, mut stuck) = (GroupSummary::new(&view), BTreeMap::new());
         for index in 0..self.groups.len() {
             summary.unseen += usize::from(self.groups[index].unseen);
@@ -569,7 +577,7 @@ impl SimulatedCluster {
                 let stops = view.orders.paused || !view.phase().replaces_nodes();
                 let is_blocked_by_rollout = matches!(choice, RevisionDecision::Use { rollout_block: Some(_), .. });
                 let is_blocked = stops || is_blocked_by_rollout || self.waits_for_budget(index, &view);
-                let (status, patience) = (Some(&group.status), view.policy.patience.unsigned_abs());
+                let status = Some(&group.status);
                 let is_stuck = self.patience.is_stuck(
                     &group.key,
                     status,
@@ -585,6 +593,7 @@ impl SimulatedCluster {
                 }
             }
         }
+        summary.slow = self.patience.slow_groups(patience);
         self.running.update(&view, &summary);
         self.yielding.update(&view, &summary, stuck);
         self.groups.iter_mut().for_each(|group| group.yielding = self.yielding.reason(&group.key));
