@@ -38,6 +38,9 @@
     ..., "message": optional, "instance_type": optional, "zone": optional}`
     Fails launches of the group, or of one instance type or in one zone, with this error. A code of null removes the
     failure.
+`POST /_local/metadata-defaults` `{"InstanceMetadataTags": "enabled", ...}`
+    The account's defaults for instance metadata, as EC2's ModifyInstanceMetadataDefaults sets them: InstanceMetadataTags,
+    HttpTokens, HttpEndpoint, HttpPutResponseHopLimit. Options that are left out have no default any more.
 `POST /_local/decrement` `{"group": name or "*", "by": one / weight}`
     By how much a call that terminates an instance and decrements lowers the desired capacity of a group with weights:
     by one (as at first), or by the instance's weight. AWS documents neither.
@@ -73,6 +76,7 @@ from moto.eks.models import eks_backends
 from moto.ssm.models import ssm_backends
 
 from localcloud.aws.ec2 import images
+from localcloud.aws.ec2.launch_validation import METADATA_OPTIONS, option_problem
 from localcloud.aws.eks import clusters
 from localcloud.aws.eks.access_entry_validation import MODES
 from localcloud.aws.eks.fargate import profiles as fargate
@@ -191,6 +195,15 @@ def set_launch_failure(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]
     return {}
 
 
+def set_metadata_defaults(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    reason = option_problem({"MetadataOptions": fields})
+    if reason or not set(fields) <= {*METADATA_OPTIONS, "HttpPutResponseHopLimit"}:
+        raise ValueError(reason or f"{', '.join(fields)}: see localcloud/aws/control.py for what there is")
+    with simulator.lock:
+        simulator.metadata_defaults = fields
+    return fields
+
+
 def set_decrement(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]:
     if fields["by"] not in ("one", "weight"):
         raise ValueError(f"by: {fields['by']!r} is neither one nor weight")
@@ -271,6 +284,7 @@ ROUTES = {
     ("POST", "delays"): set_delays,
     ("POST", "ssm"): set_ssm,
     ("POST", "launch-failure"): set_launch_failure,
+    ("POST", "metadata-defaults"): set_metadata_defaults,
     ("POST", "decrement"): set_decrement,
     ("POST", "cluster"): set_cluster,
     ("POST", "allow-launch-configurations"): allow_launch_configurations,

@@ -73,6 +73,7 @@ class Simulator:
         self.images: dict[str, images.Image] = {}
         self.console: dict[str, list[str]] = defaultdict(list)
         self.visible_profiles: dict[str, float] = {}
+        self.metadata_defaults: dict[str, Any] = {}
         self.shared_iam = SharedIam(self, settings.iam) if settings.iam else None
         self.endpoint = kube["url"] if kube else "https://eks.invalid"
         self.ca_data = base64.b64encode(Path(kube["ca"]).read_bytes()).decode() if kube else NO_CA

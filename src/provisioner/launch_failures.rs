@@ -33,13 +33,49 @@ pub(crate) fn reason(message: &str) -> Reason {
 }
 
 /// Whether a message says that subnets have no free addresses.
-pub(crate) fn is_about_addresses(message: &str) -> bool {
+fn is_about_addresses(message: &str) -> bool {
     ["InsufficientFreeAddresses", "not enough free addresses"].iter().any(|word| message.contains(word))
+}
+
+/// What to do about a failed launch, as a clause after AWS's own words; empty if there is nothing to add.
+pub(crate) fn remedy(message: &str) -> &'static str {
+    match reason(message) {
+        _ if is_about_addresses(message) => "; free addresses in the subnets, or add subnets",
+        _ if is_about_metadata_tags(message) => METADATA_TAGS,
+        Reason::InsufficientCapacity => {
+            "; wait, add subnets in other zones, or allow other instance types (mixedInstancesPolicy)"
+        }
+        Reason::QuotaExceeded => "; request a quota increase from AWS, or shrink other groups",
+        _ => "",
+    }
+}
+
+/// EC2 shows the tags of an instance in its metadata only if no key contains a slash. The account's default counts for a
+/// launch template version without a setting of its own (Amazon EC2 User Guide, "Configure the Instance Metadata Service
+/// options", Order of precedence).
+const METADATA_TAGS: &str = "; the account's default enables instance tags in instance metadata, which does not allow the \
+    tags of nodes; remove that default with `aws ec2 modify-instance-metadata-defaults --instance-metadata-tags \
+    no-preference`, or set or change metadataOptions: every new launch template version disables such tags";
+
+/// Whether a message says that the keys of tags are not allowed in instance metadata.
+fn is_about_metadata_tags(message: &str) -> bool {
+    message.contains("is not a valid tag key")
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// The key that EC2 names is Kubernetes' own; nobody would guess that a default of the account forbids it.
+    #[test]
+    fn launches_refused_for_their_tag_keys_name_the_default_of_the_account() {
+        let message = r"'kubernetes.io/cluster/demo' is not a valid tag key. Tag keys must match pattern \
+            ([0-9a-zA-Z\-_+=,.@:]{1,255}), and must not be a reserved name ('.', '..', '_index'). \
+            Launching EC2 instance failed.";
+        assert_eq!(reason(message), Reason::LaunchFailed);
+        assert!(remedy(message).contains("modify-instance-metadata-defaults"));
+        assert_eq!(remedy("Invalid IamInstanceProfile: web. Launching EC2 instance failed."), "");
+    }
 
     /// Missing capacity is not a failure of a revision, so a rollout must not halt for it.
     #[test]

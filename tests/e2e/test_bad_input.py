@@ -119,6 +119,18 @@ def fail_launches(group, code):
     group.cloud.control("POST", "launch-failure", group=group.scaling_group, code=code)
 
 
+def test_a_launch_that_a_default_of_the_account_refuses_names_it(tenant):
+    """The tag key that EC2 names is Kubernetes' own: nobody would look for the cause among the account's defaults."""
+    group = tenant.group(size=(1, 3)).wait_ready(nodes=1)
+    words = "'kubernetes.io/cluster/demo' is not a valid tag key. Tag keys must match pattern. Launching EC2 instance failed."
+    group.cloud.control("POST", "launch-failure", group=group.scaling_group, code="InvalidParameterValue", message=words)
+    group.patch_spec(eks={"minSize": 2})
+    message = group.wait_condition("Stalled", reason="LaunchFailed")["message"]
+    assert "'kubernetes.io/cluster/demo' is not a valid tag key" in message and "modify-instance-metadata-defaults" in message
+    fail_launches(group, None)
+    group.wait_ready(nodes=2)
+
+
 @pytest.mark.parametrize(("code", "reason", "words"), [
     ("InsufficientInstanceCapacity", "InsufficientCapacity", "do not have sufficient"),
     ("VcpuLimitExceeded", "QuotaExceeded", "vCPU"),

@@ -5,7 +5,7 @@ import gzip
 
 import pytest
 
-from e2e.harness import PREFIX
+from e2e.harness import BASIC, PREFIX
 
 LICENSES = [f"arn:aws:license-manager:us-west-2:123456789012:license-configuration:lic-{digit * 32}" for digit in "ab"]
 HOSTS = "arn:aws:resource-groups:us-west-2:123456789012:group/windows-hosts"
@@ -82,3 +82,35 @@ def test_a_group_in_an_ipv6_cluster_reports_what_its_nodes_lack(tenant):
     group.delete()
     group.wait_gone()
     eks.delete_cluster(name=name)
+
+
+@pytest.mark.private
+def test_nodes_launch_where_the_account_shows_tags_in_instance_metadata(own_cloud, start_controller, make_tenant):
+    """EC2 would refuse every launch, because the tag keys of Kubernetes have a slash. The first one may be the rotation's."""
+    text = BASIC.read_text()
+    options = "".join(text.partition("          metadataOptions:\n")[1:]).partition("          volumes:\n")[0]
+    cloud = own_cloud(config=text.replace(options, ""))
+    tenant = make_tenant(cloud=cloud, controller=start_controller(cloud))
+    cloud.control("POST", "metadata-defaults", InstanceMetadataTags="enabled")
+    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
+    assert data_of(group)["MetadataOptions"] == {"InstanceMetadataTags": "disabled"}
+    assert not [e for e in group.events_in_aws() if e.get("state") == "launch-failed"]
+
+
+def test_a_version_that_leaves_tags_in_metadata_to_the_account_stays_current(tenant):
+    """Versions of earlier releases and of the Keiko controller do. A new release must not replace their nodes for that."""
+    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
+    before, old, ec2 = group.instances(), group.template_versions()[-1], tenant.cloud.boto("ec2")
+    data = old["LaunchTemplateData"]
+    assert data["MetadataOptions"].pop("InstanceMetadataTags") == "disabled"
+    made = ec2.create_launch_template_version(
+        LaunchTemplateId=old["LaunchTemplateId"], LaunchTemplateData=data, VersionDescription=old["VersionDescription"]
+    )["LaunchTemplateVersion"]
+    assert "InstanceMetadataTags" not in made["LaunchTemplateData"]["MetadataOptions"]
+    number = str(made["VersionNumber"])
+    launch = {"LaunchTemplateId": old["LaunchTemplateId"], "Version": number}
+    tenant.cloud.boto("autoscaling").update_auto_scaling_group(AutoScalingGroupName=group.scaling_group, LaunchTemplate=launch)
+    group.patch_spec(eks={"minSize": 2})
+    group.wait_ready(nodes=2)
+    assert group.pinned() == number and set(before) < set(group.instances())
+    assert len(group.template_versions()) == 2 and group.undrained() == {}

@@ -11,7 +11,7 @@ from moto.ec2.models.instance_types import INSTANCE_TYPES
 
 from localcloud.aws.autoscaling.model import Group
 from localcloud.aws.ec2.launch_templates import LaunchTemplate, LaunchTemplateVersion
-from localcloud.aws.ec2.launch_validation import device_problem, option_problem
+from localcloud.aws.ec2.launch_validation import device_problem, option_problem, tag_key_problem
 from localcloud.aws.errors import AwsError, validation_error
 from localcloud.aws.iam.instance_profiles import find_profile
 
@@ -134,6 +134,9 @@ def run(simulator: Any, group: Group, source: Any, subnet: str) -> Any:
         tags["aws:ec2launchtemplate:version"] = source.template["Version"]
     tags |= specified_tags(data, "instance")
     tags |= {key: tag["Value"] for key, tag in group.tags.items() if tag["PropagateAtLaunch"]}
+    options = metadata_options(simulator, data)
+    if refusal := tag_key_problem(options, tags):
+        raise AwsError("InvalidParameterValue", f"{refusal}. Launching EC2 instance failed.")
     devices = [mapping for mapping in data.get("BlockDeviceMappings", []) if {"VolumeSize", "SnapshotId"} & set(mapping.get("Ebs", {}))]
     user_data, placement = data.get("UserData"), data.get("Placement") or {}
     groups = list(data.get("SecurityGroupIds", []))
@@ -153,7 +156,7 @@ def run(simulator: Any, group: Group, source: Any, subnet: str) -> Any:
         tags={"instance": tags, "volume": specified_tags(data, "volume")},
         **({"block_device_mappings": [strip_iops(mapping) for mapping in devices]} if devices else {}),
         iam_instance_profile=resolve_profile(simulator, data.get("IamInstanceProfile")),
-        metadata_options=data.get("MetadataOptions", {}),
+        metadata_options=options,
     )
     instance = reservation.instances[0]
     set_volume_performance(simulator, instance, devices)
@@ -164,6 +167,14 @@ def run(simulator: Any, group: Group, source: Any, subnet: str) -> Any:
         instance.instance_lifecycle, instance.spot_instance_request_id = "spot", f"sir-{instance.id[-8:]}"
     instance._state.name, instance._state.code = "pending", 0
     return instance
+
+
+def metadata_options(simulator: Any, data: dict[str, Any]) -> dict[str, Any]:
+    """The metadata options of an instance. The account's default decides each one that the launch does not specify.
+
+    Amazon EC2 User Guide, "Configure the Instance Metadata Service options", Order of precedence.
+    """
+    return simulator.metadata_defaults | {name: value for name, value in (data.get("MetadataOptions") or {}).items() if value is not None}
 
 
 def strip_iops(mapping: dict[str, Any]) -> dict[str, Any]:

@@ -7,6 +7,7 @@ InstanceMetadataOptionsRequest, Placement and LicenseConfigurationRequest.
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 from typing import Any
 
 from localcloud.aws.ec2.spot_options import market_problem
@@ -27,6 +28,8 @@ METADATA_OPTIONS = {
     "HttpEndpoint": ("enabled", "disabled"),
     "InstanceMetadataTags": ("enabled", "disabled"),
 }
+METADATA_TAG_KEY = re.compile(r"[0-9a-zA-Z\-_+=,.@:]{1,255}")
+RESERVED_TAG_KEYS = (".", "..", "_index")
 HOST_GROUP = re.compile(r"arn:aws[\w-]*:resource-groups:[\w-]+:\d{12}:group/\S+")
 LICENSE = re.compile(r"arn:aws[\w-]*:license-manager:[\w-]+:\d{12}:license-configuration[:/]lic-[0-9a-f]{32}")
 TENANCIES = ("default", "dedicated", "host")
@@ -85,6 +88,19 @@ def option_problem(data: dict[str, Any]) -> str | None:
         or license_problem(data.get("LicenseSpecifications") or [])
         or market_problem(data.get("InstanceMarketOptions") or {})
     )
+
+
+def tag_key_problem(options: dict[str, Any], keys: Iterable[str]) -> str | None:
+    """Why EC2 cannot show these tags of an instance in its metadata, or None.
+
+    Amazon EC2 User Guide, "Work with instance tags in instance metadata". The wording is from the scaling activity in
+    https://github.com/terraform-aws-modules/terraform-aws-eks/issues/1785.
+    """
+    if options.get("InstanceMetadataTags") != "enabled":
+        return None
+    wrong = sorted(key for key in keys if not METADATA_TAG_KEY.fullmatch(key) or key in RESERVED_TAG_KEYS)
+    rule = "Tag keys must match pattern ([0-9a-zA-Z\\\\-_+=,.@:]{1,255}), and must not be a reserved name ('.', '..', '_index')"
+    return f"'{wrong[0]}' is not a valid tag key. {rule}" if wrong else None
 
 
 def placement_problem(placement: dict[str, Any]) -> str | None:

@@ -19,7 +19,7 @@ pub(super) fn request_data(data: &TemplateData) -> sdk::RequestLaunchTemplateDat
         .set_security_group_ids(security_groups)
         .set_user_data((!user_data.is_empty()).then(|| user_data.to_string()))
         .set_block_device_mappings((!data.devices.is_empty()).then(|| data.devices.iter().map(device).collect()))
-        .set_metadata_options(data.metadata.as_ref().map(metadata))
+        .metadata_options(metadata(data.metadata.as_ref()))
         .set_placement(data.placement.as_ref().map(placement))
         .set_license_specifications((!data.licenses.is_empty()).then(|| data.licenses.iter().map(license).collect()))
         .set_instance_market_options(data.spot_price.as_deref().map(spot_options))
@@ -43,13 +43,13 @@ fn device(device: &BlockDevice) -> sdk::LaunchTemplateBlockDeviceMappingRequest 
     sdk::LaunchTemplateBlockDeviceMappingRequest::builder().device_name(&device.name).ebs(ebs).build()
 }
 
-/// Metadata options always disable tags in instance metadata, whatever the account's default is. With such tags EC2
-/// would reject a launch, because the controller's tag keys contain a slash.
-fn metadata(options: &MetadataOptions) -> sdk::LaunchTemplateInstanceMetadataOptionsRequest {
+/// Metadata options always disable tags in instance metadata, also if the spec has no other options: the account's default
+/// decides what is omitted. With such tags EC2 would reject a launch, because the controller's tag keys contain a slash.
+fn metadata(options: Option<&MetadataOptions>) -> sdk::LaunchTemplateInstanceMetadataOptionsRequest {
     sdk::LaunchTemplateInstanceMetadataOptionsRequest::builder()
-        .set_http_endpoint(options.http_endpoint.as_deref().map(Into::into))
-        .set_http_tokens(options.http_tokens.as_deref().map(Into::into))
-        .set_http_put_response_hop_limit(options.hop_limit)
+        .set_http_endpoint(options.and_then(|o| o.http_endpoint.as_deref()).map(Into::into))
+        .set_http_tokens(options.and_then(|o| o.http_tokens.as_deref()).map(Into::into))
+        .set_http_put_response_hop_limit(options.and_then(|o| o.hop_limit))
         .instance_metadata_tags(sdk::LaunchTemplateInstanceMetadataTagsState::Disabled)
         .build()
 }
@@ -165,8 +165,25 @@ fn tag_specification_from_sdk(found: &sdk::LaunchTemplateTagSpecification) -> Ta
 mod tests {
     use super::*;
 
+    /// Where an account's default enables such tags, no instance of the group would ever launch.
+    #[test]
+    fn tags_in_instance_metadata_are_disabled_whatever_the_spec_has() {
+        let disabled = Some(&sdk::LaunchTemplateInstanceMetadataTagsState::Disabled);
+        let required = MetadataOptions { http_tokens: Some("required".into()), ..MetadataOptions::default() };
+        for metadata in [None, Some(required)] {
+            let tokens = metadata.as_ref().and_then(|options| options.http_tokens.clone());
+            let sent = request_data(&TemplateData { metadata, ..TemplateData::default() });
+            let options = sent.metadata_options().expect("options");
+            assert_eq!(options.instance_metadata_tags(), disabled);
+            assert_eq!(options.http_tokens().map(|value| value.as_str().to_owned()), tokens);
+            assert_eq!((options.http_endpoint(), options.http_put_response_hop_limit()), (None, None));
+        }
+    }
+
+    /// A version of an earlier release lacks the setting. It stays current, and its nodes stay.
     #[test]
     fn metadata_tags_setting_is_not_drift() {
+        assert_eq!(data_from_sdk(&sdk::ResponseLaunchTemplateData::builder().build()), TemplateData::default());
         let options = sdk::LaunchTemplateInstanceMetadataOptions::builder()
             .instance_metadata_tags(sdk::LaunchTemplateInstanceMetadataTagsState::Disabled);
         let data = |options| sdk::ResponseLaunchTemplateData::builder().metadata_options(options).build();

@@ -2,7 +2,7 @@
 
 import pytest
 
-from localcloud.tests.aws.support import client_error
+from localcloud.tests.aws.support import client_error, wait_until
 
 HOSTS = "arn:aws:resource-groups:us-west-2:123456789012:group/hosts"
 LICENSE = f"arn:aws:license-manager:us-west-2:123456789012:license-configuration:lic-{'0123456789abcdef' * 2}"
@@ -135,6 +135,36 @@ def test_an_instance_uses_the_hosts_and_licenses_of_its_template(aws, groups, da
     instance = aws.ec2.describe_instances(InstanceIds=[identifier])["Reservations"][0]["Instances"][0]
     assert (instance["Placement"]["Tenancy"], instance["Placement"]["HostResourceGroupArn"]) == ("host", HOSTS)
     assert instance["Licenses"] == [{"LicenseConfigurationArn": LICENSE}]
+
+
+@pytest.mark.patched
+def test_launches_fail_where_the_account_shows_tags_in_metadata_that_may_not_be_there(aws, groups, data, name, control):
+    """Amazon EC2 User Guide, "Configure the Instance Metadata Service options", Order of precedence; "Work with instance tags in instance metadata"."""
+    control.post("metadata-defaults", InstanceMetadataTags="enabled", HttpTokens="required")
+    try:
+        check_tags_in_metadata(aws, groups, data, name)
+    finally:
+        control.post("metadata-defaults")
+
+
+def check_tags_in_metadata(aws, groups, data, name):
+    """Launch with keys that are not allowed, without such tags, and with keys that are allowed."""
+    slash = [{"Key": "kubernetes.io/cluster/demo", "Value": "owned", "PropagateAtLaunch": True}]
+    group = groups.make(0, Tags=slash)
+    aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=group, MinSize=1, MaxSize=1)
+    failed = wait_until(lambda: [a for a in groups.activities(group) if a["StatusCode"] == "Failed"], "a launch that fails")
+    assert failed[0]["StatusMessage"] == (
+        "'kubernetes.io/cluster/demo' is not a valid tag key. Tag keys must match pattern ([0-9a-zA-Z\\\\-_+=,.@:]{1,255}), "
+        "and must not be a reserved name ('.', '..', '_index'). Launching EC2 instance failed."
+    )
+    options = {"MetadataOptions": {"InstanceMetadataTags": "disabled"}}
+    aws.ec2.create_launch_template(LaunchTemplateName=f"off-{name}", LaunchTemplateData=data | options)
+    disabled = {"LaunchTemplateName": f"off-{name}", "Version": "1"}
+    plain = [{"Key": "team:role", "Value": "web", "PropagateAtLaunch": True}, slash[0] | {"PropagateAtLaunch": False}]
+    for made, tags in ((groups.make(1, Tags=slash, LaunchTemplate=disabled), "disabled"), (groups.make(1, Tags=plain), "enabled")):
+        (identifier,) = groups.settle(made, 1)
+        shown = aws.ec2.describe_instances(InstanceIds=[identifier])["Reservations"][0]["Instances"][0]["MetadataOptions"]
+        assert (shown["InstanceMetadataTags"], shown["HttpTokens"]) == (tags, "required"), "each option has its own default"
 
 
 def test_a_template_returns_its_data_unchanged(aws, data, name):

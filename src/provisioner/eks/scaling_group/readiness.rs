@@ -160,24 +160,10 @@ fn launch_failure(input: &PlanInput, group: &ScalingGroup, missing: i64) -> Opti
         format!("{missing} of {} {} are missing: ", group.desired, unit(group))
     };
     // AWS's messages are sentences; another clause follows.
-    let remedy = match launch_failures::is_about_addresses(&failed.message) {
-        true => "; free addresses in the subnets, or add subnets",
-        false => launch_remedy(reason),
-    };
+    let remedy = launch_failures::remedy(&failed.message);
     let message = failed.message.as_str();
     let message = if remedy.is_empty() { message } else { without_period(message) };
     Some((reason, format!("{shortage}{types} failed to launch{zones}{since}: {message}{remedy}")))
-}
-
-/// What to do about a failed launch, after AWS's own words.
-fn launch_remedy(reason: Reason) -> &'static str {
-    match reason {
-        Reason::InsufficientCapacity => {
-            "; wait, add subnets in other zones, or allow other instance types (mixedInstancesPolicy)"
-        }
-        Reason::QuotaExceeded => "; request a quota increase from AWS, or shrink other groups",
-        _ => "",
-    }
 }
 
 /// The instance types that the group asks for.
