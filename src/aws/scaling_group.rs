@@ -208,10 +208,17 @@ impl ScalingActivity {
         self.description.starts_with("Terminating EC2 instance")
     }
 
+    /// Whether it launches an instance: "Launching a new EC2 instance", or for some Spot Instances "Placing Spot instance
+    /// request". Others move one into or out of standby or a warm pool: "Moving EC2 instance to Standby" (Amazon EC2 Auto
+    /// Scaling API Reference, EnterStandby, Examples).
+    pub(crate) fn is_launch(&self) -> bool {
+        ["Launching", "Placing"].iter().any(|word| self.description.starts_with(word))
+    }
+
     /// Whether it takes this instance out of the group: AWS names the instance only in the description, which for a launch
     /// begins with "Launching".
     pub(crate) fn removes(&self, instance: &str) -> bool {
-        !self.description.starts_with("Launching")
+        !self.is_launch()
             && self.description.split(|c: char| !c.is_ascii_alphanumeric() && c != '-').any(|word| word == instance)
     }
 

@@ -371,7 +371,7 @@ async fn observe_progress(
     if short && (state.shortage_duration.as_secs() > 0 || was_short) {
         state.activities = o.inventory.activities(&group.name).await.map_err(aws)?.to_vec();
     }
-    let failed = state.activities.iter().find(|activity| activity.has_failed() && !activity.is_termination());
+    let failed = state.activities.iter().find(|activity| activity.has_failed() && activity.is_launch());
     o.process_state.record_failed_launch(&key, failed.and_then(|activity| activity.started));
     state.lost_instances = read_lost_instances(o, &key, &group).await;
     state.is_cause_of_loss_expected = o.process_state.lost_instances(&key, |known| known.is_cause_expected(o.now));

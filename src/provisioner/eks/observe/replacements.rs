@@ -68,7 +68,7 @@ fn last_termination(activities: &[ScalingActivity]) -> Option<Timestamp> {
 /// so one that succeeded is enough.
 fn failed_since(activities: &[ScalingActivity], removed_at: Timestamp) -> Option<String> {
     let is_launch =
-        |activity: &&ScalingActivity| !activity.is_termination() && activity.started.is_some_and(|at| at > removed_at);
+        |activity: &&ScalingActivity| activity.is_launch() && activity.started.is_some_and(|at| at > removed_at);
     let launches = || activities.iter().filter(is_launch);
     if launches().any(|activity| activity.is_finished() && !activity.has_failed()) {
         return None;
@@ -162,12 +162,16 @@ mod tests {
     fn launch_failure_after_a_termination_is_reported_until_a_launch_succeeds() {
         let removed_at = Timestamp::UNIX_EPOCH;
         let launch = |status: &str, seconds| activity("Launching a new EC2 instance", status, seconds);
+        // With maxSurge, the rotation itself moves a node to standby before each launch.
+        let standby = activity("Moving EC2 instance to Standby: i-1", "Successful", 20);
         for (activities, expected) in [
             (vec![], None),
             (vec![launch("Failed", 30)], Some("Failed")),
             (vec![launch("Cancelled", 30)], Some("Cancelled")),
             (vec![launch("Failed", -30)], None),
             (vec![launch("InProgress", 50), launch("Failed", 30)], Some("Failed")),
+            (vec![launch("Failed", 30), standby.clone()], Some("Failed")),
+            (vec![standby], None),
             (vec![launch("Failed", 50), launch("Successful", 30)], None),
         ] {
             assert_eq!(failed_since(&activities, removed_at).as_deref(), expected, "{activities:?}");

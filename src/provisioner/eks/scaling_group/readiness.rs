@@ -135,7 +135,7 @@ fn phase(input: &PlanInput) -> Phase {
 
 /// Why instances fail to launch, from the scaling activities.
 fn launch_failure(input: &PlanInput, group: &ScalingGroup, missing: i64) -> Option<(Reason, String)> {
-    let mut launches = input.observed.activities.iter().filter(|a| !a.is_termination());
+    let mut launches = input.observed.activities.iter().filter(|a| a.is_launch());
     let failed = launches.find(|a| a.is_finished()).filter(|last| last.has_failed())?;
     let reason = launch_failures::reason(&failed.message);
     // These failures last. The others may pass: a new instance profile needs time, for example.
@@ -181,7 +181,7 @@ fn instance_types(input: &PlanInput) -> String {
 
 /// The launches that failed since the last one that did not.
 fn failed_launches<'a>(input: &PlanInput<'a>) -> impl Iterator<Item = &'a ScalingActivity> {
-    let launches = input.observed.activities.iter().filter(|a| !a.is_termination() && a.is_finished());
+    let launches = input.observed.activities.iter().filter(|a| a.is_launch() && a.is_finished());
     launches.take_while(|a| a.has_failed())
 }
 
