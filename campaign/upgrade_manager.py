@@ -65,8 +65,9 @@ class UpgradeManager:
             self._progress[item["metadata"]["uid"]] = time.monotonic()
             self._report(item, "running")
             victim = (broken or left)[0]
-            left.remove(victim)
+            # AWS refuses it while the instance is being launched.
             self._scaling.terminate_instance_in_auto_scaling_group(InstanceId=victim, ShouldDecrementDesiredCapacity=False)
+            left.remove(victim)
         elif complete:
             self._report(item, "completed")
         elif time.monotonic() - last > PATIENCE:

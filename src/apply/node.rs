@@ -52,6 +52,11 @@ impl Apply for NodeStep {
             NodeStep::EnterStandby { scaling_group, instance, .. } => {
                 let result = inventory.aws().autoscaling.enter_standby(scaling_group, instance).await;
                 inventory.invalidate_group(scaling_group);
+                if let Err(error) = &result
+                    && is_busy(error)
+                {
+                    return Ok(run.wait_for_activity(scaling_group, instance, error));
+                }
                 return done(result);
             }
             NodeStep::Terminate { scaling_group, instance, node, decrement_desired } => {
@@ -73,6 +78,11 @@ impl Apply for NodeStep {
                     && is_rejected(error)
                 {
                     run.forget_decrement(instance, node.as_ref()).await;
+                }
+                if let Err(error) = &result
+                    && is_busy(error)
+                {
+                    return Ok(run.wait_for_activity(scaling_group, instance, error));
                 }
                 let outcome = ignore_not_found(result)?;
                 if let Some(name) = name {
@@ -148,6 +158,15 @@ impl ApplyRun<'_> {
         }
     }
 
+    /// Lets an instance wait until its scaling activity has ended, or for a while: the next pass makes no such call. Other
+    /// instances do not wait for it.
+    fn wait_for_activity(&self, scaling_group: &str, instance: &str, error: &AwsError) -> StepOutcome {
+        let Applier { inventory, now, .. } = self.ctx;
+        inventory.record_activity(scaling_group, instance, *now);
+        tracing::info!(group = %self.id.key(), instance, %error, "the instance is changed once its scaling activity has ended");
+        StepOutcome::Unchanged
+    }
+
     /// Changes labels and taints of a Node, from what the API server has now. A Node that was deleted, or that now
     /// belongs to another instance, is not changed.
     async fn change_in_place(&self, name: &str, instance: &str, change: &InPlaceChange) -> StepResult {
@@ -209,6 +228,12 @@ fn record_patch(node: &Node, record: &DisruptionRecord) -> Value {
 /// Whether AWS did not perform a call. After a lost answer, it may have.
 fn is_rejected(error: &AwsError) -> bool {
     !matches!(error.kind, AwsErrorKind::Unavailable | AwsErrorKind::Other)
+}
+
+/// Whether AWS refused a call because of a scaling activity in progress: ScalingActivityInProgress or ResourceContention (Amazon
+/// EC2 Auto Scaling API Reference, TerminateInstanceInAutoScalingGroup and EnterStandby, Errors).
+fn is_busy(error: &AwsError) -> bool {
+    error.kind == AwsErrorKind::InUse
 }
 
 #[cfg(test)]
@@ -316,6 +341,35 @@ mod tests {
             world.aws.update(|state| state.failure = None);
             world.terminate(&process_state, Some("n"), 1004).await;
             assert_eq!(world.calls(), calls, "{code}");
+        }
+    }
+
+    /// Nothing has happened to the instance or to the desired capacity. The record of a termination would hold back the next one
+    /// for minutes, and the end of the pass would hold back the drains of all other nodes.
+    #[tokio::test]
+    async fn termination_refused_for_a_scaling_activity_leaves_no_trace_and_ends_no_pass() {
+        for (code, status) in [("ScalingActivityInProgress", 400), ("ResourceContention", 500)] {
+            for node in [Some("n"), None] {
+                let (world, process_state) = (World::new(), ProcessState::default());
+                let error = AwsError::from_response(
+                    "AutoScaling",
+                    "TerminateInstance",
+                    code,
+                    "Activity 1 is in progress.",
+                    status,
+                );
+                world.aws.update(|state| state.failure = Some(error));
+                let applied = world.terminate(&process_state, node, 1000).await;
+                assert!(applied.error.is_none(), "{code}: {:?}", applied.error);
+                assert_eq!((applied.steps_done, applied.unchanged_steps), (1, vec![0]), "no event claims it");
+                let stored = world.node.lock().expect("lock is not poisoned").clone();
+                let record = stored["metadata"]["annotations"][annotation::DISRUPTION].as_str().unwrap_or_default();
+                assert!(!record.contains("1970-01-01T00:16:40Z"), "{code}: {record}");
+                assert_eq!(process_state.decrement_sent_at("i-1"), None);
+                world.aws.update(|state| state.failure = None);
+                world.terminate(&process_state, node, 1004).await;
+                assert_eq!(world.calls(), 2, "{code}: it is sent as soon as the plan asks for it again");
+            }
         }
     }
 

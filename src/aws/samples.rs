@@ -18,6 +18,7 @@ pub(crate) fn instance(id: &str) -> Instance {
         weight: 1,
         in_service_since: None,
         was_in_service: false,
+        activity_refused_at: None,
     }
 }
 

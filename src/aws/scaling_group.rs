@@ -52,12 +52,21 @@ pub enum InstanceState {
     InService,
     /// `Terminating` and its sub-states, `Terminated`.
     Terminating,
-    /// `EnteringStandby`, `Standby`.
+    /// `EnteringStandby`: AWS deregisters it from load balancers, and refuses to terminate it meanwhile.
+    EnteringStandby,
+    /// `Standby`.
     Standby,
     /// `Warmed:*`.
     Warmed,
     /// `Detaching`, `Detached` or a state that this release does not know.
     Other,
+}
+
+impl InstanceState {
+    /// Whether the instance is in standby or enters it. Both do not count in the desired capacity.
+    pub(crate) fn is_standby(self) -> bool {
+        matches!(self, InstanceState::EnteringStandby | InstanceState::Standby)
+    }
 }
 
 /// An instance of a scaling group.
@@ -88,6 +97,9 @@ pub struct Instance {
     pub in_service_since: Option<Timestamp>,
     /// Whether it was in service already when this process first read its group, so that `in_service_since` is too late.
     pub was_in_service: bool,
+    /// When AWS last refused a call of this process on it because of a scaling activity in progress; `None` when it did not, and
+    /// once the state has changed since.
+    pub activity_refused_at: Option<Timestamp>,
 }
 
 /// How an instance was launched. It never changes.

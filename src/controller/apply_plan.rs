@@ -8,7 +8,7 @@ use super::planner::Planning;
 use super::report;
 use crate::api::{InstanceGroup, group_id};
 use crate::apply::{Applied, Applier, apply};
-use crate::plan::{Plan, Step};
+use crate::plan::{Plan, PlannedStep, Step};
 
 /// Applies a plan. `was_blocked`: the rollout blocked the group before it was planned, so the plan starts no
 /// replacement. Returns `None` when this process may no longer write: the new leader then reports on the group.
@@ -73,7 +73,11 @@ pub(super) fn record_writes(key: &str, applied: &Applied, ctx: &Context, now: Ti
     // A failed call may have been performed although its response was lost.
     let tried =
         applied.plan.steps.iter().take(applied.steps_done + 1).filter(|planned| planned.step.removes_instance());
-    if tried.clone().any(|planned| planned.step.removes_from_service()) {
+    // A call that AWS refused because of a scaling activity removed nothing.
+    let may_have_removed = |(index, planned): (usize, &PlannedStep)| {
+        planned.step.removes_from_service() && !applied.unchanged_steps.contains(&index)
+    };
+    if applied.plan.steps.iter().take(applied.steps_done + 1).enumerate().any(may_have_removed) {
         ctx.planner.process_state.record_node_removal(key, Some(now));
     }
     for instance in tried.filter_map(|planned| planned.step.info().fields().instance).collect::<Vec<_>>() {

@@ -194,7 +194,7 @@ impl NodeInstance {
     /// the mark on its Node: AWS checks no health in standby, so that the instance of a lost Node would stay forever.
     pub(crate) fn is_in_standby(&self, group_uid: &str) -> bool {
         let is_ours = self.is_recorded_standby || self.has_surge_record(group_uid);
-        self.instance.state == InstanceState::Standby && is_ours
+        self.instance.state.is_standby() && is_ours
     }
 
     /// A sentence that names all Nodes with this instance's providerID, if there are several. It is then unknown which

@@ -79,6 +79,30 @@ def test_a_deletion_includes_standby_instances_and_drains_all_nodes(tenant, stan
     assert aside in ended and ended == set(rotation.terminated(group)), "Auto Scaling has taken none by itself"
 
 
+def test_a_deletion_drains_the_other_nodes_while_a_hook_holds_a_launch(tenant):
+    """AWS does not terminate an instance that waits in a launch hook, for up to two days. The other nodes would run, and cost, as long."""
+    hook = {"name": "prepare", "lifecycle": "launch", "defaultResult": "abandon", "heartbeatTimeout": 7200}
+    group, asg = tenant.group(size=(2, 2), lifecycleHooks=[hook]), tenant.cloud.boto("autoscaling")
+    held, other = group.wait(lambda g: len(found := g.instances("Pending:Wait")) == 2 and found, what="both launches to wait")
+
+    def proceed(instance):
+        name = {"AutoScalingGroupName": group.scaling_group, "LifecycleHookName": "prepare", "InstanceId": instance}
+        asg.complete_lifecycle_action(**name, LifecycleActionResult="CONTINUE")
+
+    proceed(other)
+    group.wait(lambda g: g.instances() == [other] and len(g.ready_nodes()) == 2, what="both nodes: one joins while its instance waits")
+    group.delete()
+    group.wait(lambda g: g.instances(None) == [held], what="the end of the other node")
+    assert group.instances("Pending:Wait") == [held] and group.undrained() == {}
+    time.sleep(TWO_POLLS)
+    refused = [e for e in rotation.calls(group, "TerminateInstanceInAutoScalingGroup") if e["status"] >= 400]
+    assert 1 <= len(refused) <= 3, "AWS is asked now and then only"
+    assert f"{held} (" in str(group.status()) and "to be launched, before which AWS does not terminate it" in str(group.status())
+    proceed(held)
+    group.wait_gone()
+    assert traces(tenant.cloud, tenant.unique) == set()
+
+
 def test_a_deletion_gives_a_drain_in_progress_its_whole_time(tenant):
     """A drain that a budget has blocked for a while would evict every replica at once, if its time counted from the rotation's record."""
     group = rotation.start_group(tenant, 2, maxUnavailable=2)

@@ -61,6 +61,25 @@ def test_no_more_instances_are_in_standby_than_max_surge(tenant, surge, at_once)
     assert most == at_once
 
 
+@pytest.mark.private
+def test_a_node_whose_move_to_standby_takes_long_holds_back_no_other(own_cloud, start_controller, make_tenant):
+    """Behind a load balancer it lasts until the node is deregistered, and AWS refuses to terminate it before: minutes for each node."""
+    cloud = own_cloud()
+    tenant = make_tenant(cloud=cloud, controller=start_controller(cloud))
+    new_image = rotation.images(cloud)[1]
+    group = rotation.start_group(tenant, 2, maxSurge=2)
+    tenant.deployment("app", 2, rotation.pool(tenant), {"maxUnavailable": 1}, affinity=rotation.spread("app"))
+    tenant.wait_pods_running(2)
+    old = group.instances()
+    cloud.control("POST", "delays", move=25)
+    tenant.set_defaults(image=new_image)
+    group.wait(lambda g: len(g.instances("EnteringStandby")) == len(rotation.draining_nodes(g)) == 2, what="both drains before the nodes are in standby")
+    rotation.wait_rotated(group, old, 2, new_image)
+    calls = rotation.calls(group, "TerminateInstanceInAutoScalingGroup")
+    assert [c["status"] for c in calls] == [200, 200] and group.undrained() == {}
+    assert group.min_serving_nodes(2) == 2
+
+
 def test_a_replacement_that_never_joins_halts_the_surge_and_keeps_the_old_node(tenant):
     """Without this, a broken image would cost a node although the group surges."""
     new_image = rotation.images(tenant.cloud)[1]

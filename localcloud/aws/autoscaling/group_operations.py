@@ -155,6 +155,7 @@ class GroupOperations:
         if member.warm:
             message = f"The instance {member.id} is in a warm pool. This operation cannot be called on instances in a warm pool."
             raise validation_error(message)
+        check_activity(member)
         decrement = params.get("ShouldDecrementDesiredCapacity", False)
         # The operation has no idempotency token, and AWS documents no exception for an instance that already terminates.
         # Clients report that repeated calls lower the desired capacity again.
@@ -202,6 +203,19 @@ def apply_options(group: Group, params: dict[str, Any]) -> None:
     for name, attribute in names.items():
         if params.get(name) is not None:
             setattr(group, attribute, params[name])
+
+
+def check_activity(member: Member) -> None:
+    """Refuse to terminate an instance that is being launched, or moved into or out of Standby.
+
+    Amazon EC2 Auto Scaling API Reference, TerminateInstanceInAutoScalingGroup, Errors: ScalingActivityInProgress. The wording, and
+    that a launch counts, are from https://github.com/kubernetes/kops/issues/6900 and
+    https://github.com/LeanerCloud/AutoSpotting/pull/354; that a move to Standby counts, from
+    https://github.com/keikoproj/upgrade-manager/issues/77. Repeated terminations are accepted.
+    """
+    is_moving = member.state.startswith("Pending") or member.state == "EnteringStandby"
+    if is_moving and member.activity and "EndTime" not in member.activity:
+        raise AwsError("ScalingActivityInProgress", f"Activity {member.activity['ActivityId']} is in progress.")
 
 
 def decrement_desired_capacity(group: Group, units: int, action: str) -> None:

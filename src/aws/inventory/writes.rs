@@ -4,6 +4,8 @@
 
 use std::sync::{Arc, PoisonError};
 
+use jiff::Timestamp;
+
 use super::readers::PROFILES;
 use super::{Inventory, readers};
 use crate::aws::{InstanceProfile, LaunchTemplate, Role, TemplatePin, TemplateVersion};
@@ -12,6 +14,12 @@ impl Inventory {
     /// A scaling group was created, updated or tagged, or one of its instances was changed.
     pub(crate) fn invalidate_group(&self, name: &str) {
         self.groups.invalidate(name);
+    }
+
+    /// AWS refused a call on an instance of the group because of a scaling activity in progress.
+    pub(crate) fn record_activity(&self, group: &str, instance: &str, now: Timestamp) {
+        self.instances.lock().unwrap_or_else(PoisonError::into_inner).record_activity(instance, now);
+        self.invalidate_group(group);
     }
 
     /// CreateAutoScalingGroup succeeded.

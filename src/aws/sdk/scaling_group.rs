@@ -125,6 +125,7 @@ pub(super) fn instance(instance: &sdk::Instance) -> Instance {
         weight: mixed_instances::parse_weight(instance.weighted_capacity()),
         in_service_since: None,
         was_in_service: false,
+        activity_refused_at: None,
     }
 }
 
@@ -134,7 +135,8 @@ fn state(state: &str) -> InstanceState {
         // The instance stays, and counts, while a root volume is replaced. It runs no pods meanwhile.
         "Pending" | "ReplacingRootVolume" | "RootVolumeReplaced" => InstanceState::Pending,
         "Terminating" | "Terminated" => InstanceState::Terminating,
-        "EnteringStandby" | "Standby" => InstanceState::Standby,
+        "EnteringStandby" => InstanceState::EnteringStandby,
+        "Standby" => InstanceState::Standby,
         "Warmed" => InstanceState::Warmed,
         _ => InstanceState::Other,
     }
@@ -164,7 +166,8 @@ mod tests {
         assert_eq!(state("Pending:Wait"), InstanceState::Pending);
         assert_eq!(state("Terminating:Proceed"), InstanceState::Terminating);
         assert_eq!(state("Warmed:Terminating:Wait"), InstanceState::Warmed);
-        assert_eq!(state("EnteringStandby"), InstanceState::Standby);
+        assert_eq!(state("EnteringStandby"), InstanceState::EnteringStandby);
+        assert!(state("EnteringStandby").is_standby() && state("Standby").is_standby());
         assert_eq!(state("ReplacingRootVolume:Wait"), InstanceState::Pending);
         assert_eq!(state("Detaching"), InstanceState::Other);
     }

@@ -4,7 +4,6 @@ use super::observed::ObservedState;
 use super::resolve::ResolvedGroup;
 use super::rotation::outdated;
 use crate::api::InstanceGroupStatus;
-use crate::aws::InstanceState;
 use crate::ownership::has_ownership_tags;
 use crate::provisioner::Release;
 use crate::provisioner::rejected_fields::Part;
@@ -23,7 +22,7 @@ pub fn release(resolved: &ResolvedGroup, state: &ObservedState, status: &Instanc
         !m.reasons.is_empty()
             || m.disruption_of(uid).is_some()
             || m.has_surge_record(uid)
-            || m.instance.state == InstanceState::Standby
+            || m.instance.state.is_standby()
     });
     if let Some(member) = rotating {
         return Release::RotationInProgress(member.instance.id.clone());

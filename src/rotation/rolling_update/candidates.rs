@@ -12,7 +12,7 @@ pub(super) fn select_candidates<'a>(input: &'a RollingUpdateInput) -> Vec<&'a No
     // An instance in standby has a replacement already, even if the desired state has changed since.
     let outdated = |m: &&NodeInstance| m.is_in_standby(input.group_uid) || (in_service(m) && !m.reasons.is_empty());
     match input.candidates {
-        Candidates::All => input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating).collect(),
+        Candidates::All => order_for_deletion(input),
         Candidates::Outdated => order_candidates(input.members.iter().filter(outdated).collect()),
         Candidates::Surplus(n) => {
             let standby = input.members.iter().filter(|m| m.is_in_standby(input.group_uid));
@@ -20,6 +20,13 @@ pub(super) fn select_candidates<'a>(input: &'a RollingUpdateInput) -> Vec<&'a No
             select_surplus(input, in_service, n).into_iter().chain(standby).collect()
         }
     }
+}
+
+/// All instances. Those that are being launched come last, because AWS may refuse to terminate them.
+fn order_for_deletion<'a>(input: &'a RollingUpdateInput) -> Vec<&'a NodeInstance> {
+    let mut members: Vec<_> = input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating).collect();
+    members.sort_by_key(|m| m.instance.state == InstanceState::Pending);
+    members
 }
 
 /// Selects surplus instances: the lightest first (all instances of a group without weights are equal). Among these, first

@@ -1,5 +1,7 @@
 //! The drains that have begun: their next step, and the termination at their end.
 
+use jiff::SignedDuration;
+
 use crate::aws::InstanceState;
 use crate::plan::{NodeStep, UncordonReason};
 use crate::rotation::drain::{self, DrainAction};
@@ -56,14 +58,12 @@ pub(super) fn continue_drains(
                 decision.timed_out_drains.push((node, pods));
             }
             DrainAction::TerminateWithPods(pods) => {
-                decision.abandoned_pods.extend(pods);
-                decision.steps.push(terminate_step(input, member));
-                leaving += 1;
+                if terminate_unless_busy(input, member, decision) {
+                    decision.abandoned_pods.extend(pods);
+                    leaving += 1;
+                }
             }
-            DrainAction::Terminate => {
-                decision.steps.push(terminate_step(input, member));
-                leaving += 1;
-            }
+            DrainAction::Terminate => leaving += usize::from(terminate_unless_busy(input, member, decision)),
         }
     }
     leaving
@@ -84,17 +84,48 @@ fn return_uncordoned(input: &RollingUpdateInput, member: &NodeInstance, decision
     decision.waiting_for.push(format!("{}, which someone else uncordoned, {wait}", node.name));
 }
 
-pub(super) fn terminate_step(input: &RollingUpdateInput, member: &NodeInstance) -> NodeStep {
-    NodeStep::Terminate {
+/// How long a call is not repeated that AWS refused because of a scaling activity in progress. A launch takes about a minute,
+/// but a hook may hold it for hours, and a deregistration takes 5 minutes by default.
+const ACTIVITY_RETRY: SignedDuration = SignedDuration::from_secs(30);
+
+/// Terminates the member, or waits for a scaling activity of it to end. Returns whether it is terminated now.
+pub(super) fn terminate_unless_busy(
+    input: &RollingUpdateInput,
+    member: &NodeInstance,
+    decision: &mut RollingUpdateDecision,
+) -> bool {
+    if let Some(wait) = wait_for_activity(input, member) {
+        decision.waiting_for.push(wait);
+        return false;
+    }
+    decision.steps.push(NodeStep::Terminate {
         scaling_group: input.scaling_group.into(),
         instance: member.instance.id.clone(),
         node: member.node.as_ref().map(|n| n.name.clone()),
         decrement_desired: lowers_desired(input, member),
+    });
+    true
+}
+
+/// What must end before AWS terminates the member or moves it into standby (Amazon EC2 Auto Scaling API Reference,
+/// TerminateInstanceInAutoScalingGroup and EnterStandby, Errors: ScalingActivityInProgress). AWS's documents do not say which
+/// activities count, so that a launch is tried.
+pub(super) fn wait_for_activity(input: &RollingUpdateInput, member: &NodeInstance) -> Option<String> {
+    let instance = &member.instance;
+    if instance.state == InstanceState::EnteringStandby {
+        return Some(format!("{} to have entered standby, which includes its deregistration", member.describe()));
     }
+    let is_recent = |at| input.now.duration_since(at) < ACTIVITY_RETRY;
+    instance.activity_refused_at.filter(|at| is_recent(*at)).map(|_| match instance.state {
+        InstanceState::Pending => {
+            format!("{} to be launched, before which AWS does not terminate it", member.describe())
+        }
+        _ => format!("a scaling activity of {} to end, before which AWS does not change it", member.describe()),
+    })
 }
 
 /// Whether the termination of this member lowers the desired capacity. An instance in standby does not count in it, so a
 /// decrement would remove another instance.
 fn lowers_desired(input: &RollingUpdateInput, member: &NodeInstance) -> bool {
-    input.drain_policy.decrement_desired && member.instance.state != InstanceState::Standby
+    input.drain_policy.decrement_desired && !member.instance.state.is_standby()
 }

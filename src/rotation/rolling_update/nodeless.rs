@@ -1,8 +1,7 @@
 //! Instances without a Node: there is nothing to drain.
 
-use crate::aws::InstanceState;
 use crate::rotation::members::NodeInstance;
-use crate::rotation::rolling_update::drains::terminate_step;
+use crate::rotation::rolling_update::drains::terminate_unless_busy;
 use crate::rotation::rolling_update::types::{Candidates, RollingUpdateDecision, RollingUpdateInput};
 use crate::rotation::rolling_update::{report, waits};
 
@@ -14,7 +13,7 @@ pub(super) fn remove_without_node(
 ) -> bool {
     let age = input.now.duration_since(member.instance.in_service_since.unwrap_or(input.now));
     // Nodes are deleted with their group, so a deletion does not wait for them to join. One in standby had joined.
-    let may_join = member.instance.state != InstanceState::Standby && age < input.join_timeout;
+    let may_join = !member.instance.state.is_standby() && age < input.join_timeout;
     if input.candidates != Candidates::All && may_join {
         decision.waiting_for.extend(waits::for_member(input, member));
         return false;
@@ -31,8 +30,10 @@ pub(super) fn remove_without_node(
             decision.waiting_for.push(wait);
             return false;
         }
+    }
+    let is_terminated = terminate_unless_busy(input, member, decision);
+    if is_terminated {
         decision.abandoned_pods.extend(pods);
     }
-    decision.steps.push(terminate_step(input, member));
-    true
+    is_terminated
 }

@@ -45,7 +45,7 @@ pub(crate) fn report(
         let member = members.iter().find(|m| m.instance.id == *id);
         match scope {
             // One in standby was replaced, and is not surplus.
-            Scope::Surplus(_, reason) if member.is_some_and(|m| m.instance.state != InstanceState::Standby) => {
+            Scope::Surplus(_, reason) if member.is_some_and(|m| !m.instance.state.is_standby()) => {
                 vec![reason.clone()]
             }
             Scope::Surplus(..) | Scope::Outdated | Scope::OldGroups { .. } => {
@@ -134,7 +134,7 @@ fn progress(members: &[NodeInstance]) -> String {
     let is_ours = |m: &&NodeInstance| m.node.as_ref().is_some_and(|node| node.surge.is_some());
     let counts = |m: &&NodeInstance| match m.instance.state {
         InstanceState::InService | InstanceState::Pending => true,
-        InstanceState::Standby => is_ours(m),
+        InstanceState::EnteringStandby | InstanceState::Standby => is_ours(m),
         InstanceState::Terminating | InstanceState::Warmed | InstanceState::Other => false,
     };
     let weight = |test: &dyn Fn(&NodeInstance) -> bool| {

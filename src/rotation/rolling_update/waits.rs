@@ -109,6 +109,8 @@ pub(super) fn for_member(input: &RollingUpdateInput, member: &NodeInstance) -> O
             let since = since.map_or_else(String::new, |at| format!("in service since {}, ", rfc3339(at)));
             Some(format!("{name} {what} ({since}at most {limit})"))
         }
-        (InstanceState::Standby | InstanceState::Warmed | InstanceState::Other, _) => None,
+        (InstanceState::EnteringStandby | InstanceState::Standby | InstanceState::Warmed | InstanceState::Other, _) => {
+            None
+        }
     }
 }

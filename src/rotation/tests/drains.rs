@@ -315,3 +315,52 @@ fn node_that_the_cluster_autoscaler_drains_is_left_to_it() {
     assert!(step_summaries(&surplus(1)).is_empty(), "the surplus leaves already");
     assert_eq!(step_summaries(&surplus(2)).len(), 1);
 }
+
+/// AWS refuses to terminate an instance that still deregisters, and one that it has just refused to terminate. The nodes behind
+/// it are drained meanwhile.
+#[test]
+fn busy_instance_waits_and_holds_back_no_other() {
+    let refused = |seconds| move |m: &mut NodeInstance| m.instance.activity_refused_at = Some(ago(seconds));
+    let old = |n: &str| node_instance(n).outdated();
+    let entering = || old("a").cordoned().with(|m| m.is_recorded_standby = true).state(InstanceState::EnteringStandby);
+    let views = Drains::from([("node-a".to_owned(), DrainView::default())]);
+    for (what, member, expected, wait) in [
+        ("it deregisters", entering(), vec!["cordon b"], "i-a (node-a) to have entered standby"),
+        ("it is in standby", entering().state(InstanceState::Standby), vec!["terminate a", "cordon b"], ""),
+        ("AWS has just refused", old("a").cordoned().with(refused(29)), vec!["cordon b"], "a scaling activity of i-a"),
+        ("AWS refused a while ago", old("a").cordoned().with(refused(30)), vec!["terminate a", "cordon b"], ""),
+    ] {
+        let members = [member, old("b")];
+        let decision = decide(&input(&members, &views, 2));
+        assert_eq!(step_summaries(&decision), expected, "{what}");
+        let waits = decision.waiting_for.join("; ");
+        assert_eq!(
+            waits.contains("scaling activity") || waits.contains("entered standby"),
+            !wait.is_empty(),
+            "{what}: {waits}"
+        );
+    }
+}
+
+/// A hook may hold a launch for hours. The deletion drains and terminates all other nodes before.
+#[test]
+fn deletion_terminates_instances_that_are_launched_last() {
+    let pending = |seconds| {
+        let refused_at = (seconds > 0).then(|| ago(seconds));
+        node_instance("a")
+            .never_joined()
+            .state(InstanceState::Pending)
+            .with(|m| m.instance.activity_refused_at = refused_at)
+    };
+    let views = Drains::from([("node-c".to_owned(), DrainView::default())]);
+    let steps = |seconds| {
+        let members = [pending(seconds), node_instance("b"), node_instance("c").cordoned()];
+        let decision = decide(&RollingUpdateInput { candidates: Candidates::All, ..input(&members, &views, 3) });
+        (step_summaries(&decision), decision.waiting_for.join("; "))
+    };
+    assert_eq!(steps(0).0, ["terminate c", "cordon b", "terminate a"]);
+    let (refused, waits) = steps(10);
+    assert_eq!(refused, ["terminate c", "cordon b"]);
+    assert!(waits.contains("to be launched, before which AWS does not terminate it"), "{waits}");
+    assert_eq!(steps(30).0, ["terminate c", "cordon b", "terminate a"], "it is tried again");
+}

@@ -6,7 +6,7 @@ use super::*;
 
 prop_compose! {
     fn any_member()(
-        state in prop_oneof![6 => Just(InstanceState::InService), 1 => Just(InstanceState::Pending), 1 => Just(InstanceState::Terminating), 1 => Just(InstanceState::Standby)],
+        state in prop_oneof![6 => Just(InstanceState::InService), 1 => Just(InstanceState::Pending), 1 => Just(InstanceState::Terminating), 1 => Just(InstanceState::EnteringStandby), 1 => Just(InstanceState::Standby)],
         joined in prop::bool::weighted(0.9), ready in prop::bool::weighted(0.8), cordoned in prop::bool::weighted(0.2),
         draining in prop::bool::weighted(0.2), outdated: bool, zone in 0u8..3, age in 10i64..5_000,
         weight in prop_oneof![3 => Just(1u32), 1 => 2u32..5],
@@ -47,6 +47,7 @@ proptest! {
         prop_assert!(members.iter().filter(is_removed).all(|m| !m.reasons.is_empty()), "only outdated instances are removed");
         let is_terminated = |m: &NodeInstance| decision.steps.iter().any(|s| matches!(s, NodeStep::Terminate { instance, .. } if *instance == m.instance.id));
         prop_assert!(members.iter().filter(|m| is_terminated(m)).all(|m| m.node.is_none() || m.disruption_of(UID).is_some()), "no node is terminated without its record");
+        prop_assert!(!members.iter().any(|m| is_terminated(m) && m.instance.state == InstanceState::EnteringStandby), "AWS refuses it");
     }
 
     #[test]

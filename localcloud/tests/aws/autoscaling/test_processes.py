@@ -84,6 +84,26 @@ def test_a_launch_hook_given_at_creation_delays_the_first_instance(aws, groups):
     assert groups.settle(name, 1) == [instance]
 
 
+def test_an_instance_is_not_terminated_while_it_is_launched(aws, groups):
+    """Amazon EC2 Auto Scaling API Reference, TerminateInstanceInAutoScalingGroup, Errors: ScalingActivityInProgress."""
+    held = [hook("LAUNCHING", heartbeat=7200)]
+    name = groups.make(1, wait=False, MinSize=0, DesiredCapacity=1, LifecycleHookSpecificationList=held)
+    wait_until(lambda: groups.states(name) == ["Pending:Wait"], "the instance to wait")
+    instance = groups.show(name)["Instances"][0]["InstanceId"]
+    terminate = aws.autoscaling.terminate_instance_in_auto_scaling_group
+    (launch,) = groups.activities(name)
+    for decrement in (True, False):
+        code, message = client_error(terminate, InstanceId=instance, ShouldDecrementDesiredCapacity=decrement)
+        assert (code, message) == ("ScalingActivityInProgress", f"Activity {launch['ActivityId']} is in progress.")
+    assert (groups.states(name), groups.show(name)["DesiredCapacity"]) == (["Pending:Wait"], 1)
+    aws.autoscaling.complete_lifecycle_action(
+        AutoScalingGroupName=name, LifecycleHookName="wait", InstanceId=instance, LifecycleActionResult="CONTINUE"
+    )
+    groups.settle(name, 1)
+    terminate(InstanceId=instance, ShouldDecrementDesiredCapacity=True)
+    groups.settle(name, 0)
+
+
 def test_a_hook_times_out_with_its_default_result(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "How lifecycle hooks work": ABANDON terminates and replaces, CONTINUE proceeds."""
     name = groups.make(1, wait=False, LifecycleHookSpecificationList=[hook("LAUNCHING", "ABANDON")])

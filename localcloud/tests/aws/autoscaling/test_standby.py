@@ -113,6 +113,24 @@ def test_an_instance_terminated_in_standby_is_not_replaced_again(aws, groups):
     assert len(launches) == 2, "the first instance and its replacement only"
 
 
+def test_an_instance_is_not_terminated_before_it_has_reached_standby(aws, groups, control):
+    """Amazon EC2 Auto Scaling API Reference, TerminateInstanceInAutoScalingGroup, Errors: ScalingActivityInProgress.
+
+    With a load balancer, the move lasts as long as the deregistration: https://github.com/keikoproj/upgrade-manager/issues/77.
+    """
+    group = groups.make(1, MinSize=0, DesiredCapacity=1)
+    (instance,) = groups.settle(group, 1)
+    usual = control.post("delays")["move"]
+    control.post("delays", move=2)
+    (activity,) = enter(aws, group, instance, decrement=True)
+    control.post("delays", move=usual)
+    terminate, given = aws.autoscaling.terminate_instance_in_auto_scaling_group, {"InstanceId": instance, "ShouldDecrementDesiredCapacity": False}
+    assert client_error(terminate, **given) == ("ScalingActivityInProgress", f"Activity {activity['ActivityId']} is in progress.")
+    wait_until(lambda: groups.states(group) == ["Standby"], "the instance to reach Standby")
+    terminate(**given)
+    groups.settle(group, 0)
+
+
 def test_health_is_checked_only_after_standby(aws, groups):
     """Amazon EC2 Auto Scaling User Guide, "Temporarily remove instances", Health status of an instance in a standby state."""
     group = groups.make(1, MinSize=0, DesiredCapacity=1, MaxSize=2)

@@ -25,7 +25,9 @@ pub(super) fn node_usage(input: &PlanInput, group: &ScalingGroup, members: &[Nod
             InstanceState::InService | InstanceState::Pending => true,
             // One that is terminated without a replacement lacks nowhere.
             InstanceState::Terminating => short > 0,
-            InstanceState::Standby | InstanceState::Warmed | InstanceState::Other => false,
+            InstanceState::EnteringStandby | InstanceState::Standby | InstanceState::Warmed | InstanceState::Other => {
+                false
+            }
         };
         if counts {
             let zone = usage.zones.entry(member.instance.zone.clone()).or_default();

@@ -9,6 +9,7 @@ mod tests;
 
 use jiff::SignedDuration;
 
+use super::drains::wait_for_activity;
 use super::nodeless::remove_without_node;
 use super::types::{Candidates, RollingUpdateDecision, RollingUpdateInput};
 use crate::aws::InstanceState;
@@ -62,7 +63,10 @@ pub(super) fn continue_surge(
 /// the record is removed, and the node is drained like any other.
 fn continue_record(input: &RollingUpdateInput, member: &NodeInstance, decision: &mut RollingUpdateDecision) {
     if input.max_surge > 0 {
-        decision.steps.push(enter_standby_step(input, member));
+        match wait_for_activity(input, member) {
+            Some(wait) => decision.waiting_for.push(wait),
+            None => decision.steps.push(enter_standby_step(input, member)),
+        }
     } else if never_entered_standby(input, member) {
         decision.steps.extend(clear_step(member));
     } else {

@@ -316,7 +316,7 @@ proptest! {
                     NodeStep::RecordSurge { instance, .. } => group.change(&instance, with_surge_record),
                     NodeStep::ClearSurge { node } => group.change(&node["node-".len()..], |m| m.node(|n| n.surge = None)),
                     NodeStep::EnterStandby { instance, .. } => {
-                        group.change(&instance, |m| m.state(InstanceState::Standby));
+                        group.change(&instance, |m| m.state(InstanceState::EnteringStandby));
                         group.launch(desired_version);
                     }
                     NodeStep::CordonNode { instance, .. } => group.change(&instance, NodeInstanceExt::cordoned),
@@ -324,6 +324,8 @@ proptest! {
                         group.change(&node["node-".len()..], |m| m.node(|n| (n.cordoned, n.disruption) = (false, None)));
                     }
                     NodeStep::Terminate { instance, .. } => {
+                        let is_entering = |m: &NodeInstance| m.instance.state == InstanceState::EnteringStandby;
+                        prop_assert!(!group.members.iter().any(|m| m.instance.id == instance && is_entering(m)), "AWS refuses it");
                         let was_in_standby = |m: &NodeInstance| m.instance.state == InstanceState::Standby;
                         let is_replaced = group.members.iter().any(|m| m.instance.id == instance && !was_in_standby(m));
                         group.members.retain(|m| m.instance.id != instance);
@@ -335,11 +337,13 @@ proptest! {
                 }
             }
             prop_assert!(group.serving() >= size, "{} of {size}: {:?}", group.serving(), group.members);
-            let standby = group.members.iter().filter(|m| m.instance.state == InstanceState::Standby).count();
+            let standby = group.members.iter().filter(|m| m.instance.state.is_standby()).count();
             prop_assert!(standby <= surge, "{standby} in standby");
             let at = usize::from(event) % group.members.len();
             if group.members[at].node.is_none() {
                 group.members[at] = node_instance(&group.members[at].instance.id.clone()).in_service_since(20);
+            } else if group.members[at].instance.state == InstanceState::EnteringStandby {
+                group.members[at].instance.state = InstanceState::Standby;
             }
         }
         prop_assert!(false, "does not finish: {:?}", group.members);
