@@ -114,6 +114,19 @@ def test_another_instance_type_replaces_the_node_group_blue_green(tenant):
     assert all(e["seq"] > deleted[0]["seq"] for e in ended), "an old node went before its group was deleted"
 
 
+def test_the_image_of_arm_nodes_is_not_lost_with_its_field(tenant):
+    """EKS's default image is for x86. The replacement would be refused for Arm types; with GPUs, pods would move to nodes without drivers."""
+    group = managed.apply(tenant, size=(1, 2), instanceType="m6g.large", amiType="AL2023_ARM_64_STANDARD", volSize=20).wait_ready(nodes=1)
+    before, mark = group.names, tenant.cloud.log_position()
+    group.change(amiType=None, volSize=30)
+    message = group.wait_condition("Stalled", reason="InvalidSpec")["message"]
+    assert "amiType is omitted" in message and "AL2023_ARM_64_STANDARD" in message, message
+    assert group.names == before and not [e for e in tenant.cloud.aws_events(mark) if e["operation"] == "CreateNodegroup" and tenant.namespace in str(e)]
+    group.change(amiType="AL2023_ARM_64_STANDARD")
+    group.wait(lambda g: g.names and g.names != before and g.nodegroup(before[0]) is None, what="the replacement")
+    assert group.wait_ready(nodes=1).nodegroup()["diskSize"] == 30
+
+
 def test_a_lock_blocks_the_replacement_and_plan_lists_the_affected_nodes(tenant):
     """A user who set the lock sees which nodes it affects, and the controller creates nothing until the user removes it."""
     group = managed.apply(tenant, size=(1, 2)).wait_ready(nodes=1)

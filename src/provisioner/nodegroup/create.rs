@@ -1,8 +1,10 @@
 //! Plans the creation of a node group.
 
+use super::desired::CONFIGURATION_PATH;
 use super::drift::immutable_drift;
 use super::input::PlanInput;
 use super::names::{is_recorded, nodegroup_in_arn};
+use super::omitted_fields::{DEFAULT_IMAGE, image_without_default};
 use super::ownership::to_tags;
 use super::resolve::ResolvedGroup;
 use crate::api::spec_error::join_messages;
@@ -91,6 +93,9 @@ fn creation_blocker(input: &PlanInput, is_replacement: bool) -> Option<Outcome> 
     if let Some(first) = observed.reference_errors.first() {
         return blocked(first.reason, join_messages(&observed.reference_errors));
     }
+    if let Some(message) = lost_image(input).filter(|_| is_replacement) {
+        return blocked(Reason::InvalidSpec, message);
+    }
     let existing = observed.nodegroups.iter().find(|group| *group.name() == r.name)?;
     let name = &r.name.nodegroup;
     if existing.has_status(NodegroupStatus::Deleting) {
@@ -104,6 +109,18 @@ fn creation_blocker(input: &PlanInput, is_replacement: bool) -> Option<Outcome> 
         differences.join("; ")
     );
     blocked(Reason::OwnershipConflict, message)
+}
+
+/// Why a node group that replaces another must not be created: the image of the other one would be lost.
+fn lost_image(input: &PlanInput) -> Option<String> {
+    let groups = input.observed.nodegroups.iter();
+    let mut images =
+        groups.filter_map(|found| Some((found.name(), image_without_default(input.resolved, &found.nodegroup)?)));
+    let (name, image) = images.next()?;
+    Some(format!(
+        "{CONFIGURATION_PATH}.amiType is omitted, so that the node group which replaces {} would have EKS's default {DEFAULT_IMAGE} instead of {image}; set amiType to {image} to keep it, or to the image that the instance types need",
+        name.nodegroup
+    ))
 }
 
 /// The outcome while the tags of recorded node groups do not prove anymore that this group owns them.

@@ -33,17 +33,16 @@ impl OptionalField {
     }
 
     /// The value of a node group and the default of EKS, where they differ (Amazon EKS API Reference, CreateNodegroup; for
-    /// images Amazon EKS User Guide, "Create nodes with optimized Amazon Linux images"). Which image of Amazon Linux 2023 is
-    /// the default depends on the instance types.
+    /// images AWS's announcement of Kubernetes 1.30). Another image of Amazon Linux 2023 is for Arm or for accelerators, and
+    /// stays: see [`image_without_default`].
     fn difference_to_default(self, found: &Nodegroup, desired: &ImmutableFields) -> Option<Drift> {
-        const IMAGE: &str = "AL2023_x86_64_STANDARD";
         let differs =
             |field, from: &str, to: &str| (!from.is_empty() && from != to).then(|| Drift::new(field, from, to));
         match self {
             Self::InstanceTypes => differs("instanceTypes", &found.instance_types.join(", "), "t3.medium"),
             Self::CapacityType => differs("capacityType", &found.capacity_type, "ON_DEMAND"),
             Self::AmiType => {
-                differs("amiType", &found.ami_type, IMAGE).filter(|_| !found.ami_type.starts_with("AL2023"))
+                differs("amiType", &found.ami_type, DEFAULT_IMAGE).filter(|_| !found.ami_type.starts_with("AL2023"))
             }
             Self::VolSize => {
                 let is_windows = desired.ami_type.as_ref().is_some_and(|image| image.starts_with("WINDOWS"));
@@ -52,6 +51,18 @@ impl OptionalField {
             }
         }
     }
+}
+
+/// The image of a node group that was created without one, whatever its instance types are: with Arm types, EKS refuses it as
+/// "not a valid instance type for requested amiType AL2023_x86_64_STANDARD".
+pub(crate) const DEFAULT_IMAGE: &str = "AL2023_x86_64_STANDARD";
+
+/// The image of a node group for Arm or accelerated instances, if the spec omits the image. A new node group would not have
+/// it: EKS would refuse Arm types, and accelerators would lack their drivers.
+pub(crate) fn image_without_default<'a>(resolved: &ResolvedGroup, found: &'a Nodegroup) -> Option<&'a str> {
+    let image = found.ami_type.as_str();
+    let is_special = ["_ARM_64", "_GPU", "_NVIDIA", "_NEURON"].iter().any(|part| image.contains(part));
+    (is_special && resolved.desired.immutable.ami_type.is_none()).then_some(image)
 }
 
 /// The differences in fields that the spec had when the node group was created, and omits now.

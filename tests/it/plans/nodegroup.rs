@@ -1801,6 +1801,25 @@ fn field_that_the_spec_drops_goes_back_to_what_eks_chooses() {
     assert_eq!(replaced("volSize: 20, capacityType: ON_DEMAND, amiType: AL2023_ARM_64_STANDARD", ""), None);
 }
 
+/// EKS's default image is for x86 without accelerators. The pods of drained GPU nodes would find no GPU on the new ones.
+#[test]
+fn image_for_arm_or_accelerators_is_not_lost_with_the_field() {
+    for image in ["AL2023_ARM_64_STANDARD", "AL2023_x86_64_NVIDIA", "AL2023_x86_64_NEURON", "BOTTLEROCKET_ARM_64"] {
+        let before = format!("volSize: 20, amiType: {image}");
+        let scenario = |after: &str| Scenario::converged(&spec_text(&before), &spec_text(after));
+        let blocked = scenario("volSize: 30").plan();
+        let Outcome::Blocked { reason, message, .. } = &blocked.outcome else {
+            panic!("{image}: {:?}", blocked.outcome)
+        };
+        assert_eq!(*reason, Reason::InvalidSpec);
+        assert!(message.contains("amiType is omitted") && message.contains(image), "{message}");
+        assert!(!scenario("volSize: 30").step_names().contains(&"CreateNodegroup"));
+        for after in [format!("volSize: 30, amiType: {image}"), "volSize: 30, amiType: AL2023_x86_64_STANDARD".into()] {
+            assert!(scenario(&after).step_names().contains(&"CreateNodegroup"), "{image}: {after}");
+        }
+    }
+}
+
 /// The name of a node group says that EKS chose the value, or it is another controller's.
 #[test]
 fn field_that_the_spec_never_had_stays_as_it_is() {
