@@ -11,6 +11,7 @@ from typing import Any
 from moto.core.responses import ActionResult
 from moto.sts.responses import TokenResponse
 
+from localcloud.aws.errors import AwsError
 from localcloud.aws.request import CREDENTIAL
 
 ROLE_OF_KEY = {"controller": "instance-manager"}
@@ -21,6 +22,19 @@ SESSION = "eks-demo-instance-manager"
 def keys_of_role(name: str) -> list[str]:
     """The access keys of the sessions of a role."""
     return [key for key, role in ROLE_OF_KEY.items() if role == name]
+
+
+def check_service_linked_role(simulator: Any, response: Any, name: str) -> None:
+    """Refuse a call of EKS whose caller may not read the service-linked role of EKS.
+
+    EKS looks for the role with the caller's permissions. The wording is from
+    https://github.com/terraform-aws-modules/terraform-aws-eks/issues/823 (AWSServiceRoleForAmazonEKSNodegroup) and
+    https://github.com/awsdocs/amazon-eks-user-guide/issues/279 (AWSServiceRoleForAmazonEKSForFargate).
+    """
+    signed = CREDENTIAL.search(response.headers.get("Authorization", ""))
+    if signed and simulator.faults.denies("iam:GetRole", signed[1]):
+        message = f"Failed to validate if SLR: {name} already exists due to missing permissions for 'iam:GetRole'"
+        raise AwsError("InvalidRequestException", message)
 
 
 def install(simulator: Any) -> None:

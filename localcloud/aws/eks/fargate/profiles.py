@@ -20,6 +20,7 @@ from localcloud.aws.eks.fargate import validation
 from localcloud.aws.eks.fargate.pods import FargatePods
 from localcloud.aws.eks.operations import add_operations, find_repeated_call, get_cluster, page, request_params
 from localcloud.aws.errors import AwsError
+from localcloud.aws.iam import callers
 
 ISSUES = {
     "AccessDenied": "The pod execution role may not be used by Amazon EKS.",
@@ -173,7 +174,10 @@ def install(simulator: Any) -> None:
 
         def create_fargate_profile(self) -> ActionResult:
             params = cluster_params(simulator, self)
-            profile = find_repeated_call(simulator.fargate.profiles.values(), params) or simulator.fargate.create(params)
+            profile = find_repeated_call(simulator.fargate.profiles.values(), params)
+            if profile is None:
+                callers.check_service_linked_role(simulator, self, "AWSServiceRoleForAmazonEKSForFargate")
+                profile = simulator.fargate.create(params)
             return ActionResult({"fargateProfile": profile.describe()})
 
         def describe_fargate_profile(self) -> ActionResult:

@@ -15,6 +15,7 @@ from localcloud.aws.eks.nodegroups.model import NodeGroup, invalid_parameter
 from localcloud.aws.eks.nodegroups.releases import check_release
 from localcloud.aws.eks.operations import add_operations, find_repeated_call, get_cluster, page, request_params
 from localcloud.aws.errors import AwsError
+from localcloud.aws.iam import callers
 
 BUSY = "Nodegroup cannot be updated as it is currently not in Active State"
 TOLERATED_ISSUES = ("AsgInstanceLaunchFailures", "InstanceLimitExceeded", "InsufficientFreeAddresses", "ClusterUnreachable")
@@ -56,6 +57,7 @@ class NodeGroupOperations:
             version = params.get("version") or cluster.version
             if version != cluster.version:
                 raise invalid_parameter(f"Requested Nodegroup version {version} is invalid. Allowed nodegroup version is {cluster.version}")
+            callers.check_service_linked_role(self.simulator, self, "AWSServiceRoleForAmazonEKSNodegroup")
             settings = validation.validate_create(self.simulator, cluster, params)
             release = check_release(self.simulator, settings["amiType"], version, params.get("releaseVersion"))
             found = groups.create(cluster, params, settings, version, release)

@@ -91,6 +91,13 @@ def test_selectors_have_namespaces_and_at_most_five_labels(profiles, call, selec
     assert client_error(profiles.eks.create_fargate_profile, **call | {"selectors": selectors})[0] == "InvalidParameterException"
 
 
+def test_creation_requires_that_the_caller_may_read_the_service_linked_role(call, aws, control):
+    """https://github.com/awsdocs/amazon-eks-user-guide/issues/279."""
+    control.post("faults", action="deny", service="iam", operation="GetRole", count=-1)
+    message = "Failed to validate if SLR: AWSServiceRoleForAmazonEKSForFargate already exists due to missing permissions for 'iam:GetRole'"
+    assert client_error(aws.eks.create_fargate_profile, **call) == ("InvalidRequestException", message)
+
+
 def test_subnets_must_be_private_and_default_to_those_of_the_cluster(profiles, aws, simulator, call, name):
     """EKS API Reference, CreateFargateProfile, subnets: "only private subnets (with no direct route to an Internet Gateway)"."""
     said = client_error(profiles.eks.create_fargate_profile, **call | {"subnets": [simulator.subnets[0], simulator.public_subnet]})

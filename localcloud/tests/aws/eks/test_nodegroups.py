@@ -209,6 +209,18 @@ def test_deletion_takes_time_and_removes_all_resources(aws, managed, simulator):
     assert (code, message) == ("ResourceNotFoundException", f"No node group found for name: {name}.")
 
 
+def test_creation_requires_that_the_caller_may_read_the_service_linked_role(aws, managed, control):
+    """https://github.com/terraform-aws-modules/terraform-aws-eks/issues/823; the Amazon EKS User Guide only has the permission to create it."""
+    given = managed.parameters(0)
+    control.post("faults", action="deny", service="iam", operation="GetRole", count=-1)
+    message = "Failed to validate if SLR: AWSServiceRoleForAmazonEKSNodegroup already exists due to missing permissions for 'iam:GetRole'"
+    assert client_error(aws.eks.create_nodegroup, **given) == ("InvalidRequestException", message)
+    control.delete("faults")
+    aws.eks.create_nodegroup(**given)
+    managed.made.append(given["nodegroupName"])
+    managed.settle(given["nodegroupName"], "ACTIVE")
+
+
 def test_creation_fails_with_the_reason_of_a_launch_failure(aws, managed, control):
     """Amazon EKS API Reference, data type Issue: AsgInstanceLaunchFailures and InstanceLimitExceeded."""
     control.post("launch-failure", group="*", instance_type="c5.large", code="InsufficientInstanceCapacity")
