@@ -38,6 +38,9 @@
     ..., "message": optional, "instance_type": optional, "zone": optional}`
     Fails launches of the group, or of one instance type or in one zone, with this error. A code of null removes the
     failure.
+`POST /_local/launch-end` `{"group": name or "*", "code": Client.InternalError / ..., "message": optional}`
+    Lets EC2 accept each launch of the group, and end the instance with this StateReason before it runs. A code of null ends
+    that.
 `POST /_local/metadata-defaults` `{"InstanceMetadataTags": "enabled", ...}`
     The account's defaults for instance metadata, as EC2's ModifyInstanceMetadataDefaults sets them: InstanceMetadataTags,
     HttpTokens, HttpEndpoint, HttpPutResponseHopLimit. Options that are left out have no default any more.
@@ -92,6 +95,8 @@ MESSAGES = {
     "VcpuLimitExceeded": "You have requested more vCPU capacity than your current vCPU limit of 32 allows for the instance "
     "bucket that the specified instance type belongs to. Please visit http://aws.amazon.com/contact-us/ec2-request to request "
     "an adjustment to this limit. Launching EC2 instance failed.",
+    # Amazon EC2 User Guide, "Troubleshoot Amazon EC2 instance launch issues", Instance terminates immediately.
+    "Client.InternalError": "Client.InternalError: Client error on launch",
     "InvalidIamInstanceProfile": "Invalid IAM Instance Profile. Launching EC2 instance failed.",
 }
 
@@ -195,6 +200,16 @@ def set_launch_failure(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]
     return {}
 
 
+def set_launch_end(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    ends, group, code = simulator.engine.launch_ends, fields["group"], fields.get("code")
+    with simulator.lock:
+        if code is None:
+            ends.pop(group, None)
+        else:
+            ends[group] = (code, fields.get("message") or MESSAGES.get(code, code))
+    return {}
+
+
 def set_metadata_defaults(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]:
     reason = option_problem({"MetadataOptions": fields})
     if reason or not set(fields) <= {*METADATA_OPTIONS, "HttpPutResponseHopLimit"}:
@@ -284,6 +299,7 @@ ROUTES = {
     ("POST", "delays"): set_delays,
     ("POST", "ssm"): set_ssm,
     ("POST", "launch-failure"): set_launch_failure,
+    ("POST", "launch-end"): set_launch_end,
     ("POST", "metadata-defaults"): set_metadata_defaults,
     ("POST", "decrement"): set_decrement,
     ("POST", "cluster"): set_cluster,

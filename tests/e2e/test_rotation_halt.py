@@ -102,6 +102,21 @@ def test_evictions_on_a_dead_kubelet_are_waited_for_until_its_timeout(tenant):
     assert rotation.terminated(group)[0] == dead, "the unavailable node is replaced first"
 
 
+@pytest.mark.parametrize("surge", [0, 1])
+def test_a_rotation_whose_replacements_ec2_ends_takes_one_node_only(tenant, surge):
+    """EC2 accepts a launch whose volumes it may not encrypt, and ends the instance: every node would be exchanged for nothing."""
+    new_image = rotation.images(tenant.cloud)[1]
+    group = rotation.start_group(tenant, 3, maxSurge=surge)
+    old = group.instances()
+    group.cloud.control("POST", "launch-end", group=group.scaling_group, code="Client.InternalError")
+    tenant.set_defaults(image=new_image)
+    group.wait(lambda g: "Client.InternalError: Client error on launch" in str(g.status()["conditions"]), what="the reason of EC2")
+    time.sleep(TWO_POLLS)
+    assert len(set(old) & set(group.instances(None))) == (3 if surge else 2) and len(rotation.in_standby(group)) == surge
+    group.cloud.control("POST", "launch-end", group=group.scaling_group)
+    rotation.wait_rotated(group, old, 3, new_image)
+
+
 @pytest.mark.long
 @pytest.mark.private
 def test_many_lost_nodes_stop_every_rotation_until_they_return(own_cloud, start_controller, make_tenant):

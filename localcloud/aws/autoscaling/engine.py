@@ -26,6 +26,7 @@ class Engine(WarmPools):
         self.groups: dict[str, Group] = {}
         self.deleted_activities: list[dict[str, Any]] = []
         self.launch_failures: dict[tuple[str, str | None, str | None], tuple[str, str]] = {}
+        self.launch_ends: dict[str, tuple[str, str]] = {}
         self.decrements_by_weight: set[str] = set()
         self._queued: set[str] = set()
 

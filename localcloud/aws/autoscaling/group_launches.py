@@ -10,6 +10,7 @@ import itertools
 from typing import Any
 
 from moto.core.exceptions import ServiceException
+from moto.ec2.models.instances import StateReason
 
 from localcloud.aws.autoscaling import run_instance
 from localcloud.aws.autoscaling.allocation import instance_type_order, next_is_spot, weights
@@ -24,6 +25,8 @@ class GroupLaunches(Lifecycle):
 
     launch_failures: dict[tuple[str, str | None, str | None], tuple[str, str]]
     """The error code and message by group name or "*", instance type and zone; None means any."""
+    launch_ends: dict[str, tuple[str, str]]
+    """The code and message of the StateReason with which EC2 ends each instance of a group, or of all ("*"), before it runs."""
 
     def launch(self, group: Group, why: str, warm: bool = False, rebalances: bool = False) -> Member | None:
         """Launch one instance in the zone with the fewest instances that offers its type. Schedules a retry on failure.
@@ -61,8 +64,27 @@ class GroupLaunches(Lifecycle):
         (group.warm if warm else group.members)[instance.id] = member
         activity["Description"] += f": {instance.id}"
         self.log_state(group, member)
-        self.simulator.timers.after(self.simulator.settings.delays.pending, lambda: self.on_running(group, member, instance))
+        end = self.launch_ends.get(group.name) or self.launch_ends.get("*")
+        begin = (lambda: self.end_launch(group, member, instance, *end)) if end else (lambda: self.on_running(group, member, instance))
+        self.simulator.timers.after(self.simulator.settings.delays.pending, begin)
         return member, ""
+
+    def end_launch(self, group: Group, member: Member, instance: Any, code: str, message: str) -> None:
+        """EC2 ends an instance that it has accepted before it runs, for example because its volumes cannot be decrypted.
+
+        Amazon EC2 Auto Scaling User Guide, "Troubleshoot: EC2 instance launch failures", Client.InternalError. The activity is
+        that of https://github.com/gruntwork-io/terratest/pull/693.
+        """
+        if instance.state != "pending" or member.phase != "Pending":
+            return
+        instance.ended_by_ec2 = instance.state_reason = StateReason(message, code)
+        reason = f"Instance became unhealthy while waiting for instance to be in InService state. Termination Reason: {message}"
+        member.activity["Description"] += f".  Status Reason: {reason}"
+        self.finish(member.activity, "Cancelled", reason)
+        self.simulator.log.state("group", group.name, state="launch-failed", reason=reason)
+        group.launch_backoff = True
+        self.simulator.timers.after(self.simulator.settings.delays.relaunch, lambda: self.retry_launch(group))
+        self.terminate(group, member, "in response to an EC2 health check indicating it has been terminated or stopped")
 
     def run(self, group: Group, zone: str, subnet: str) -> tuple[Source, Any]:
         """Run an instance of the group's launch source. Tries several types in order, until EC2 accepts one."""

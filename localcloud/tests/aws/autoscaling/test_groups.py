@@ -174,6 +174,28 @@ def test_a_lost_instance_has_its_cause_in_the_activity_and_its_reason_in_ec2(aws
     assert found()["StateReason"]["Code"] == code
 
 
+def test_a_launch_that_ec2_ends_is_cancelled_and_tried_again(aws, control, groups):
+    """Amazon EC2 Auto Scaling User Guide, "Troubleshoot: EC2 instance launch failures", Client.InternalError: Client error on launch."""
+    name = groups.make(0)
+    control.post("launch-end", group=name, code="Client.InternalError")
+    aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=name, MinSize=1)
+    ended = wait_until(lambda: [a for a in groups.activities(name) if a["StatusCode"] == "Cancelled"], "a launch that ends")
+    (wanted,) = {a["StatusMessage"] for a in ended}
+    assert wanted == (
+        "Instance became unhealthy while waiting for instance to be in InService state. "
+        "Termination Reason: Client.InternalError: Client error on launch"
+    )
+    identifier = ended[-1]["Description"].split(": ")[1].split(".")[0]
+
+    def found():
+        return aws.ec2.describe_instances(InstanceIds=[identifier])["Reservations"][0]["Instances"][0]
+
+    wait_until(lambda: found()["State"]["Name"] == "terminated", "its end")
+    assert found()["StateReason"] == {"Code": "Client.InternalError", "Message": "Client.InternalError: Client error on launch"}
+    control.post("launch-end", group=name)
+    assert groups.settle(name, 1) != [identifier]
+
+
 def test_termination_with_decrement_respects_the_minimum(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, TerminateInstanceInAutoScalingGroup, ShouldDecrementDesiredCapacity."""
     name = groups.make(2, MaxSize=3)
