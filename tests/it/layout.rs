@@ -238,8 +238,22 @@ fn top_level_has_few_folders() {
 
 #[test]
 fn provisioners_have_the_same_files() {
-    const SHARED: [&str; 11] =
-        ["adopt", "apply", "delete", "desired", "join", "names", "observe", "observed", "plan", "record", "resolve"];
+    const SHARED: [&str; 14] = [
+        "adopt",
+        "apply",
+        "delete",
+        "desired",
+        "input",
+        "join",
+        "names",
+        "observe",
+        "observed",
+        "ownership",
+        "plan",
+        "record",
+        "resolve",
+        "unchanged_parts",
+    ];
     let architecture = std::fs::read_to_string(root().join("../docs/ARCHITECTURE.md")).expect("the page exists");
     let page = architecture.split_once("### A provisioner").expect("the section exists").1;
     for name in SHARED {
