@@ -99,7 +99,7 @@ pub async fn run(args: RunArgs) -> anyhow::Result<ExitCode> {
     tokio::spawn(spot_recommendations::watch(client.clone(), trigger.clone(), max_age));
     tokio::spawn(boundaries::watch(client, trigger.clone()));
     tokio::spawn(access_migration::run(ctx.clone()));
-    tokio::spawn(aws_outages::run(ctx.clone(), connected.outages));
+    tokio::spawn(aws_outages::run(ctx.clone(), connected.circuit_breaker));
     tokio::spawn(permission_probes::run(ctx.clone()));
     tokio::spawn(rollout::run(ctx.clone(), trigger.clone()));
     tokio::spawn(rollout::run_checks(ctx.clone()));
@@ -167,7 +167,7 @@ async fn run_workers(
     let groups = store.clone();
     let reconcile = move |stored: Arc<GroupObject>, ctx: Arc<Context>| {
         let (key, shared) = (group_key(&stored), ctx.clone());
-        let leave = move || shared.stores.queued.remove(&key, &shared.metrics);
+        let leave = move || shared.stores.queued_groups.remove(&key, &shared.metrics);
         workers.run(stored, groups.clone(), |stored| reconcile(stored, ctx), leave)
     };
     let ended = applier(reconcile, error_policy, ctx.clone(), store, queue, Workers::config());
@@ -175,7 +175,7 @@ async fn run_workers(
         .for_each(|result| {
             if let Err(controller::Error::ObjectNotFound(gone)) = result {
                 let key = format!("{}/{}", gone.namespace.unwrap_or_default(), gone.name);
-                ctx.stores.queued.remove(&key, &ctx.metrics);
+                ctx.stores.queued_groups.remove(&key, &ctx.metrics);
             }
             std::future::ready(())
         })

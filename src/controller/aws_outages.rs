@@ -15,7 +15,7 @@ use super::report::{aws_failure, aws_remedy};
 use crate::api::names::condition;
 use crate::api::rfc3339;
 use crate::aws::AwsError;
-use crate::aws::sdk::Outages;
+use crate::aws::sdk::CircuitBreaker;
 use crate::plan::{Event, EventKind, EventReason};
 use crate::util::counted::counted;
 
@@ -23,7 +23,7 @@ use crate::util::counted::counted;
 const REPEAT_AFTER: Duration = Duration::from_secs(30 * 60);
 
 /// Checks at every poll interval, and never returns. An outage is published once it has lasted as long as that of a group.
-pub(crate) async fn run(ctx: Arc<Context>, outages: Arc<Outages>) {
+pub(crate) async fn run(ctx: Arc<Context>, circuit_breaker: Arc<CircuitBreaker>) {
     let timing = &ctx.planner.settings.timing;
     let (poll, delay) = (timing.poll_interval.unsigned_abs(), timing.failed_observation_delay.unsigned_abs());
     let mut reported = None;
@@ -33,7 +33,7 @@ pub(crate) async fn run(ctx: Arc<Context>, outages: Arc<Outages>) {
             reported = None;
             continue;
         }
-        if let Some(event) = next_event(&mut reported, &outages.lasting(delay), Instant::now()) {
+        if let Some(event) = next_event(&mut reported, &circuit_breaker.lasting(delay), Instant::now()) {
             publish_event(&ctx.boundaries_target().await, &event, &ctx).await;
         }
     }

@@ -100,7 +100,7 @@ impl Context {
     /// Enqueues one group.
     pub(super) fn enqueue(&self, object: ObjectRef<GroupObject>) {
         let key = format!("{}/{}", object.namespace.clone().unwrap_or_default(), object.name);
-        self.stores.queued.add(key, &self.metrics);
+        self.stores.queued_groups.add(key, &self.metrics);
         // Sending fails only when the receiver is dropped, which happens when the process ends.
         let _ = self.queue.unbounded_send(object);
     }

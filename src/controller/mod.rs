@@ -11,16 +11,16 @@ mod fake;
 #[cfg(test)]
 mod forged_status;
 mod invalid_object;
+pub(crate) mod invalidated_groups;
 mod node_labels;
 pub(crate) mod permission_probes;
 pub(crate) mod planner;
 mod preconditions;
-pub(crate) mod queue;
+pub(crate) mod queued_groups;
 pub(crate) mod quota_grants;
 mod recorded_cluster;
 pub mod report;
 pub(crate) mod requeue;
-pub(crate) mod revision_effects;
 mod revisions;
 pub(crate) mod rollout;
 mod status_update;
@@ -92,7 +92,7 @@ fn forget_if_gone(stored: &GroupObject, ctx: &Context) {
 
 async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Action, Error> {
     let key = group_key(stored);
-    ctx.stores.queued.start(&key, &ctx.metrics);
+    ctx.stores.queued_groups.start(&key, &ctx.metrics);
     let _timer = ctx.metrics.start_reconcile();
     let (now, instant) = (Timestamp::now(), Instant::now());
     ctx.planner.process_state.clock_jumps(|clocks| clocks.observe(now, instant));
@@ -125,7 +125,7 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
         planned.plan.status_update.fields.insert("lastReconcileNow".to_owned(), json!(value));
     }
     let spec = suppress_repetitions(&mut planned, &key, ctx, now);
-    revision_effects::observe(&key, &old_status, &mut planned, ctx);
+    invalidated_groups::observe(&key, &old_status, &mut planned, ctx);
     rollout::settle(group, &mut planned, now);
     let Some(applied) = apply_plan(group, planned.plan, &spec, was_blocked, ctx, now).await else {
         return Ok(Action::await_change());

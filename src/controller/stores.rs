@@ -18,7 +18,7 @@ use crate::auth::aws_auth::MapRoles;
 use crate::boundaries::active::BoundariesCell;
 use crate::boundaries::{NamespaceUsage, QuotaAmounts, QuotaClaim, QuotaRequest};
 use crate::controller::planner::{GroupContext, Planner};
-use crate::controller::queue::QueuedGroups;
+use crate::controller::queued_groups::QueuedGroups;
 use crate::controller::quota_grants::{AmountsByGroup, QuotaGrants, with_grant};
 use crate::index::groups::GroupIndex;
 use crate::index::rollout::RolloutState;
@@ -96,7 +96,7 @@ pub(crate) struct Stores {
     /// the API server did not take it for.
     pub label_backlog: Mutex<BTreeMap<String, String>>,
     /// Groups that were enqueued and whose reconcile has not started.
-    pub queued: QueuedGroups,
+    pub queued_groups: QueuedGroups,
     /// Recommendations about spot instances.
     pub recommendations: Arc<Recommendations>,
     /// The generation of each invalid object whose status reports it.
@@ -124,7 +124,7 @@ impl Stores {
             groups_synced: AtomicBool::default(),
             namespaces_synced: AtomicBool::default(),
             label_backlog: Mutex::default(),
-            queued: QueuedGroups::default(),
+            queued_groups: QueuedGroups::default(),
             recommendations: Arc::default(),
             reported_generation: Mutex::default(),
             quota_grants: QuotaGrants::default(),

@@ -16,11 +16,11 @@ pub(crate) mod launch_failures;
 pub(crate) mod limits;
 pub mod name_form;
 pub mod nodegroup;
+mod nothing_to_delete;
 pub(crate) mod observe;
 pub(crate) mod plan_input;
 pub(crate) mod recreated;
 pub mod rejected_fields;
-mod remove_finalizer;
 mod request;
 pub(crate) mod retained;
 pub mod role_region;
@@ -39,8 +39,8 @@ use crate::boundaries::MergedAnnotations;
 use crate::plan::Plan;
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::rotation::rolling_update::RollingUpdateDecision;
+use nothing_to_delete::{plan_nothing_to_delete, plan_rejected_spec};
 pub use plan_input::PlanContext;
-use remove_finalizer::{plan_nothing_to_delete, plan_rejected_spec};
 pub(crate) use request::{DeleteRequest, PlanRequest, PlanResult, StopRequest, cluster_mismatch};
 pub use snapshot::{
     ExtraNodes, NodeInPlaceChange, NodeReplacement, PlanSnapshot, Projection, Release, ReplacementLimits,

@@ -3,19 +3,19 @@
 //! The code is pure. `controller/revisions.rs` and `controller/rollout/` read and write the resources.
 
 mod budget;
-mod change;
 mod check_answer;
 mod checks;
+mod content_diff;
 mod gates;
 mod group;
 mod group_revision;
-mod history;
 mod images;
 mod impact;
 mod new_images;
 mod patience;
 mod pending_groups;
 mod progress;
+mod retention;
 mod running;
 mod summary;
 #[cfg(test)]
@@ -25,20 +25,20 @@ mod wait;
 mod yielding_groups;
 
 pub(crate) use budget::BudgetUsage;
-pub(crate) use change::changes;
 pub(crate) use check_answer::{CheckAnswer, read_answer};
 pub(crate) use checks::{CheckResult, Checks, query};
+pub(crate) use content_diff::changes;
 pub(crate) use gates::{MAX_URGENCY, urgent_until};
 pub(crate) use group::{GroupFacts, drain_blocker};
 pub(crate) use group_revision::{DecisionInput, RevisionDecision, RevisionSwitch, SwitchReason, choose};
-pub(crate) use history::{
-    Current, History, HistoryStep, foreign_names, has_texts, next_step, policy_is_retained, returns_to, sorted,
-};
 pub(crate) use images::{Images, image_changes, is_of_aws};
 pub(crate) use impact::{KnownImpact, RevisionImpact};
 pub(crate) use new_images::{is_confirmed, may_move_images, moved, with_images, without_images};
 pub(crate) use patience::Patience;
 pub(crate) use progress::{ProgressInput, advance};
+pub(crate) use retention::{
+    Current, History, HistoryStep, foreign_names, has_texts, next_step, policy_is_retained, returns_to, sorted,
+};
 pub(crate) use running::Running;
 pub(crate) use summary::{GroupSummary, WaveSummary, comes_next};
 pub(crate) use view::{RolloutView, StoredRevision};

@@ -2,8 +2,8 @@
 
 use std::collections::BTreeMap;
 
-use super::history::{has_texts, known_keys, next_name, sorted};
 use super::images::{AWS_MANAGER, Images, carried, describe, identity, is_aborted, own_images};
+use super::retention::{has_texts, known_keys, next_name, sorted};
 use super::view::RolloutView;
 use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource, RolloutPhase};
 use crate::boundaries::{ROLLOUT_KEY, content_hash};

@@ -13,11 +13,11 @@ use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::boundaries::{Boundaries, ConfigErrors, ROLLOUT_KEY, RolloutPolicy, Wave, content_hash};
 use crate::util::text::shorten;
 
-use super::history::{
+use super::images::{Images, KnownImages, images_by_name, is_aborted, is_ordered_back, own_images};
+use super::retention::{
     Current, History, HistoryStep, has_texts, is_recorded_stable, next_step, phase_of, retains_policy, sorted,
     stable_before, unverified_names, unverified_stop, was_complete,
 };
-use super::images::{Images, KnownImages, images_by_name, is_aborted, is_ordered_back, own_images};
 
 /// A stored revision, parsed.
 #[derive(Clone, Debug)]

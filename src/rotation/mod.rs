@@ -7,7 +7,7 @@ pub(crate) mod drain;
 pub(crate) mod members;
 pub(crate) mod node_health;
 pub mod rolling_update;
-pub(crate) mod verify;
+pub(crate) mod stale_nodes;
 
 #[cfg(test)]
 mod tests;

@@ -295,12 +295,12 @@ mod tests {
     #[tokio::test]
     async fn call_of_a_failing_operation_is_not_sent_and_fails_with_the_last_error() {
         let http = FakeHttp::without_response();
-        let counter = CallCounter { observer: Arc::new(NoObserver), outages: Arc::default() };
+        let counter = CallCounter { observer: Arc::new(NoObserver), circuit_breaker: Arc::default() };
         let throttled = || AwsError::from_response("AutoScaling", "TerminateInstance", "Throttling", "slow down", 400);
         let operation = ("autoscaling", "TerminateInstanceInAutoScalingGroup");
         let before = Instant::now().checked_sub(Duration::from_secs(60)).expect("a machine that has run for a minute");
-        counter.outages.record(operation, Some(throttled()), before);
-        counter.outages.record(operation, Some(throttled()), Instant::now());
+        counter.circuit_breaker.record(operation, Some(throttled()), before);
+        counter.circuit_breaker.record(operation, Some(throttled()), Instant::now());
         let sdk = Sdk(Client::from_conf(config(&http).interceptor(counter).build()));
         let error = sdk.terminate_instance("i-1", false).await.expect_err("an error");
         assert_eq!((error.kind, error.message.as_str()), (AwsErrorKind::Throttled, "slow down"));

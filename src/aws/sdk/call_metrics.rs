@@ -13,8 +13,8 @@ use aws_smithy_runtime_api::client::orchestrator::{HttpResponse, Metadata};
 use aws_smithy_runtime_api::client::runtime_components::RuntimeComponents;
 use aws_smithy_types::config_bag::{ConfigBag, Storable, StoreReplace};
 
+use super::circuit_breaker::{CircuitBreaker, FAIL_FAST_AFTER, OTHER_OPERATION};
 use super::convert::{error_chain, find_cause};
-use super::outages::{FAIL_FAST_AFTER, OTHER_OPERATION, Outages};
 use crate::aws::error::iam_prefix;
 use crate::aws::{AwsError, AwsErrorKind};
 
@@ -119,7 +119,7 @@ pub(super) struct CallCounter {
     /// Whom to tell of each attempt.
     pub observer: Arc<dyn CallObserver>,
     /// The operations that fail at the moment, of all clients.
-    pub outages: Arc<Outages>,
+    pub circuit_breaker: Arc<CircuitBreaker>,
 }
 
 /// The attempts of one call that AWS throttled or did not answer.
@@ -163,7 +163,9 @@ impl Intercept for CallCounter {
         let Some(call) = config.load::<Metadata>() else { return Ok(()) };
         let (operation, now) = (metric_labels(call.service(), call.name()), Instant::now());
         let refused = config.load::<FailedAttempts>().and_then(|failed| failed.refuse(now));
-        refused.or_else(|| self.outages.refuse(operation, now)).map_or(Ok(()), |last_error| Err(last_error.into()))
+        refused
+            .or_else(|| self.circuit_breaker.refuse(operation, now))
+            .map_or(Ok(()), |last_error| Err(last_error.into()))
     }
 
     fn read_after_attempt(
@@ -197,7 +199,7 @@ impl Intercept for CallCounter {
             tracing::info!(service, operation, attempt, %error, "an attempt failed: the call is repeated for up to 20 seconds");
             config.interceptor_state().store_put(failed);
         }
-        self.outages.record((service, operation), error, Instant::now());
+        self.circuit_breaker.record((service, operation), error, Instant::now());
         self.observer.record_call(service, operation, outcome);
         Ok(())
     }

@@ -3,6 +3,7 @@
 mod access_entry;
 mod autoscaling;
 mod call_metrics;
+mod circuit_breaker;
 mod convert;
 mod credentials;
 mod dry_run;
@@ -16,7 +17,6 @@ mod launch_configuration;
 mod launch_template;
 mod mixed_instances;
 mod nodegroup;
-mod outages;
 mod scaling_group;
 mod ssm;
 mod warm_pool;
@@ -35,8 +35,8 @@ use aws_config::{AppName, BehaviorVersion, SdkConfig};
 use super::Aws;
 
 pub use call_metrics::{CallObserver, OPERATIONS};
+pub(crate) use circuit_breaker::CircuitBreaker;
 pub(crate) use credentials::ConnectError;
-pub(crate) use outages::Outages;
 
 /// The clients of the AWS services, and their region.
 #[derive(Clone)]
@@ -47,8 +47,8 @@ pub(crate) struct AwsConnection {
     pub region: String,
     /// Why the credentials could not be loaded, where a later try may succeed.
     pub credentials_error: Option<ConnectError>,
-    /// The operations that AWS throttles or does not answer.
-    pub outages: Arc<Outages>,
+    /// Ends calls of operations that AWS throttles or does not answer.
+    pub circuit_breaker: Arc<CircuitBreaker>,
 }
 
 /// Creates the clients with the SDK's default credential chain: environment, profiles, web identity, container and pod
@@ -63,7 +63,7 @@ pub(crate) async fn connect(observer: Arc<dyn CallObserver>, max_attempts: u32) 
         .region(region.clone())
         .app_name(AppName::new("instance-manager").expect("a valid application name"))
         // Adaptive retries would let calls wait for tokens until they time out, and hide that AWS throttles them. Calls of an
-        // operation that fails all the time end at once instead: see `outages`.
+        // operation that fails all the time end at once instead: see `circuit_breaker`.
         .retry_config(RetryConfig::standard().with_max_attempts(max_attempts.max(1)))
         .timeout_config(timeouts())
         .load()
@@ -72,9 +72,9 @@ pub(crate) async fn connect(observer: Arc<dyn CallObserver>, max_attempts: u32) 
         Err(error @ ConnectError::NoCredentials { .. }) => return Err(error),
         other => other.err(),
     };
-    let outages = Arc::new(Outages::default());
-    let aws = clients(&config, observer, outages.clone());
-    Ok(AwsConnection { aws, region: region.to_string(), credentials_error, outages })
+    let circuit_breaker = Arc::new(CircuitBreaker::default());
+    let aws = clients(&config, observer, circuit_breaker.clone());
+    Ok(AwsConnection { aws, region: region.to_string(), credentials_error, circuit_breaker })
 }
 
 /// The SDK's default region chain, with shorter timeouts for the instance metadata service, which does not respond
@@ -101,8 +101,8 @@ fn timeouts() -> TimeoutConfig {
 }
 
 /// Each service has its own retry partition: failures of one service use up only its own retries.
-fn clients(config: &SdkConfig, observer: Arc<dyn CallObserver>, outages: Arc<Outages>) -> Aws {
-    let call_counter = call_metrics::CallCounter { observer, outages };
+fn clients(config: &SdkConfig, observer: Arc<dyn CallObserver>, circuit_breaker: Arc<CircuitBreaker>) -> Aws {
+    let call_counter = call_metrics::CallCounter { observer, circuit_breaker };
     macro_rules! client {
         ($sdk:ident, $name:literal) => {
             $sdk::Client::from_conf(

@@ -1,8 +1,8 @@
 //! Plans one group: merge, observe, resolve, plan. The controller and the command `plan` both use it. It writes nothing.
 
-mod checks;
 mod detached_nodes;
 mod merged;
+mod policy_checks;
 mod uncordon_unplanned;
 
 use std::sync::Arc;
@@ -12,15 +12,15 @@ use jiff::Timestamp;
 use kube::ResourceExt;
 use serde_json::{Value, json};
 
-pub(crate) use self::checks::kind_of;
-use self::checks::{
-    PolicyErrors, cluster_changed, deletion_protection, policy_errors, provisioner_changed, provisioner_kind,
-    quota_record, recorded_provisioner, template_author,
-};
 pub(crate) use self::merged::{GroupContext, merge_spec};
 use self::merged::{
     annotations_ignored, boundaries_unavailable, confirmation_ignored, drain_forecast, fingerprint, rollout_ended,
     rollout_pending,
+};
+pub(crate) use self::policy_checks::kind_of;
+use self::policy_checks::{
+    PolicyErrors, cluster_changed, deletion_protection, policy_errors, provisioner_changed, provisioner_kind,
+    quota_record, recorded_provisioner, template_author,
 };
 use crate::api::annotations::wrong_confirmation;
 use crate::api::names::fail_reason;

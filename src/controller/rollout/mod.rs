@@ -9,7 +9,7 @@ mod forecast;
 mod history_warnings;
 mod images;
 mod prometheus;
-mod reconcile;
+mod switch_revision;
 #[cfg(test)]
 mod tests;
 
@@ -26,7 +26,7 @@ pub(crate) use self::decide::Decided;
 use self::decide::namespace_texts;
 pub(crate) use self::forecast::decide_and_count;
 pub(crate) use self::prometheus::Prometheus;
-pub(crate) use self::reconcile::{settle, switch_revision};
+pub(crate) use self::switch_revision::{settle, switch_revision};
 use super::context::{Context, publish_event};
 use super::revisions;
 use super::stores::Stores;

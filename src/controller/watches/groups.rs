@@ -125,7 +125,7 @@ impl GroupWatch {
         let ctx = self.trigger.context();
         self.known.remove(key);
         ctx.conflict_detector.forget(key);
-        ctx.stores.queued.remove(key, &ctx.metrics);
+        ctx.stores.queued_groups.remove(key, &ctx.metrics);
         ctx.forget_group(key);
     }
 }

@@ -19,7 +19,7 @@ use crate::index::nodes::{NodeIndex, instance_id, node_view};
 use crate::index::process_state::ProcessState;
 use crate::k8s::{AttachedVolume, KubeApi, KubeError, PodInfo, PodKind};
 use crate::plan::{PlannedStep, PodRef};
-use crate::rotation::{DrainView, Drains, NodeInstance, NodeView, PodView, verify};
+use crate::rotation::{DrainView, Drains, NodeInstance, NodeView, PodView, stale_nodes};
 
 /// How many Nodes are read at a time.
 const CONCURRENT_READS: usize = 10;
@@ -159,13 +159,13 @@ impl VerifiedNodes {
         uid: &str,
         drains: &mut Drains,
     ) -> ObserveResult<BTreeMap<String, Option<NodeView>>> {
-        let unverified = verify::unverified(steps, self.removes_all, members, &self.instances);
+        let to_reread = stale_nodes::nodes_to_reread(steps, self.removes_all, members, &self.instances);
         let mut found = BTreeMap::new();
-        for chunk in unverified.chunks(CONCURRENT_READS) {
+        for chunk in to_reread.chunks(CONCURRENT_READS) {
             let reads: Vec<_> = chunk.iter().map(|member| read_cached_node(o, member)).collect();
             found.extend(try_join_all(reads).await?);
         }
-        let missing: Vec<_> = unverified
+        let missing: Vec<_> = to_reread
             .iter()
             .map(|m| m.instance.id.clone())
             .filter(|id| !found.get(id).is_some_and(Option::is_some))
@@ -179,7 +179,7 @@ impl VerifiedNodes {
             found.insert(instance, node);
         }
         find_orphaned_records(o, uid, found.values_mut().flatten().collect()).await?;
-        for member in unverified {
+        for member in to_reread {
             let node = found.get(&member.instance.id).cloned().flatten();
             let verified = NodeInstance { node, ..member.clone() };
             let drain_after = |m: &NodeInstance| m.node.as_ref().and_then(|node| node.drain_after);

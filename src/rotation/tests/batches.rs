@@ -214,32 +214,32 @@ fn weighted_group_counts_units_of_capacity() {
 
 #[test]
 fn plan_depends_on_nodes_that_it_replaces_or_counts() {
-    let unverified = |members: &[NodeInstance], max, removes_all: bool, known: &[&str]| {
+    let to_reread = |members: &[NodeInstance], max, removes_all: bool, known: &[&str]| {
         let candidates = if removes_all { Candidates::All } else { Candidates::Outdated };
         let decision = decide(&RollingUpdateInput { candidates, ..input(members, &Drains::new(), max) });
         let steps: Vec<_> = decision.steps.into_iter().map(crate::plan::PlannedStep::from).collect();
         let known = known.iter().map(ToString::to_string).collect();
-        let found = verify::unverified(&steps, removes_all, members, &known);
+        let found = stale_nodes::nodes_to_reread(&steps, removes_all, members, &known);
         found.into_iter().map(|m| m.instance.id.clone()).collect::<Vec<_>>().join(" ")
     };
     let (old, joining) =
         (|n: &str| node_instance(n).outdated(), |n: &str| node_instance(n).in_service_since(9).unready());
     let members = [old("a"), old("b"), node_instance("c"), joining("d")];
-    assert_eq!(unverified(&members, 2, false, &[]), "a b c", "a cordon relies on everything that is available");
-    assert_eq!(unverified(&members, 2, false, &["a", "c"]), "b");
-    assert_eq!(unverified(&members, 1, false, &[]), "", "nothing is taken");
-    assert_eq!(unverified(&[old("a"), old("b").never_joined()], 1, false, &[]), "b");
-    assert_eq!(unverified(&members, 1, true, &[]), "a b c d", "a deletion takes all");
+    assert_eq!(to_reread(&members, 2, false, &[]), "a b c", "a cordon relies on everything that is available");
+    assert_eq!(to_reread(&members, 2, false, &["a", "c"]), "b");
+    assert_eq!(to_reread(&members, 1, false, &[]), "", "nothing is taken");
+    assert_eq!(to_reread(&[old("a"), old("b").never_joined()], 1, false, &[]), "b");
+    assert_eq!(to_reread(&members, 1, true, &[]), "a b c d", "a deletion takes all");
     let empty = Drains::from([("node-a".into(), DrainView::default())]);
     let draining = [old("a").cordoned(), node_instance("b")];
     let steps: Vec<_> =
         (decide(&input(&draining, &empty, 1)).steps.into_iter()).map(crate::plan::PlannedStep::from).collect();
-    let found = verify::unverified(&steps, false, &draining, &Default::default());
+    let found = stale_nodes::nodes_to_reread(&steps, false, &draining, &Default::default());
     assert_eq!(found.len(), 1, "someone may have uncordoned the node that is terminated");
     let nodegroup = crate::aws::nodegroup::NodegroupName::new("demo", "old");
     let steps = [crate::plan::PlannedStep::from(crate::plan::NodegroupStep::DeleteNodegroup { nodegroup })];
     let outgoing = [old("a").never_joined(), old("b").cordoned(), node_instance("c")];
-    let found = verify::unverified(&steps, false, &outgoing, &Default::default());
+    let found = stale_nodes::nodes_to_reread(&steps, false, &outgoing, &Default::default());
     assert_eq!(found.len(), 2, "EKS removes the outgoing nodes");
 }
 

@@ -1,8 +1,8 @@
-//! The history of the ConfigMap `instance-manager` as resources: which one is missing, and which ones are too many.
+//! Which BoundariesRevisions to create and to delete, so that the history of the ConfigMap is complete and bounded.
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::change::describe_change;
+use super::content_diff::describe_change;
 use super::images::{carried, identity, is_aborted, is_of_aws, is_ordered_back};
 use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource, RolloutOrders, RolloutPhase};
 use crate::boundaries::{CONFIG_MAP_KEYS, DEFAULT_HISTORY, ROLLOUT_KEY, content_hash};

@@ -1,4 +1,4 @@
-//! The difference of two contents of the ConfigMap in words, for lists of revisions.
+//! The difference between two contents of the ConfigMap as text, for lists of revisions.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -23,7 +23,7 @@ pub(super) fn describe_change(old: &BTreeMap<String, String>, new: &BTreeMap<Str
 /// Each field that changed from one content of the ConfigMap to another, such as `image: "ami-1" -> "ami-2"`. User data
 /// and other secret values are not shown.
 pub(crate) fn changes(old: &BTreeMap<String, String>, new: &BTreeMap<String, String>) -> Vec<String> {
-    let (old, new) = (leaves(old), leaves(new));
+    let (old, new) = (flatten_values(old), flatten_values(new));
     let paths: BTreeSet<&String> = old.keys().chain(new.keys()).collect();
     let changed = paths.into_iter().filter(|path| old.get(*path) != new.get(*path));
     changed.map(|path| describe(path, old.get(path), new.get(path))).collect()
@@ -59,7 +59,7 @@ fn field_path(path: &str) -> &str {
 }
 
 /// Every single value of a content by its path. A text that is not YAML, or has no fields, counts as one value.
-fn leaves(data: &BTreeMap<String, String>) -> BTreeMap<String, Value> {
+fn flatten_values(data: &BTreeMap<String, String>) -> BTreeMap<String, Value> {
     let mut found = BTreeMap::new();
     for key in CONFIG_MAP_KEYS {
         let Some(text) = data.get(key) else { continue };

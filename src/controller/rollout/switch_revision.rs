@@ -1,5 +1,5 @@
-//! The part of a reconcile that belongs to the rollout. It decides which content of the boundaries the group is planned
-//! with, records a switch before it happens, and reports it in the status.
+//! Switches a group to another revision during a rollout. It decides which revision the group is planned with, records a
+//! switch before it happens, and reports it in the status.
 
 use std::sync::Arc;
 use std::time::Duration;

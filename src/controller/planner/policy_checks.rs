@@ -1,5 +1,5 @@
-//! What a merged spec must satisfy before it is planned, besides its own fields: the admin's policy, and what the group
-//! already has.
+//! Checks of a merged spec before it is planned, besides its own fields: the admin's policy with its quotas, deletion
+//! protection, and what the group already has.
 
 use kube::ResourceExt;
 use serde_json::{Value, json};

@@ -1,7 +1,7 @@
-//! Which nodes a plan depends on so much that their cached state does not suffice.
+//! Which nodes must be read again before a plan is applied, because their cached state may be stale.
 //!
 //! The cache of nodes may lag behind the API server, by minutes if its watch hangs. A plan that takes a node out of
-//! service is therefore made once more, from nodes that were read at the source.
+//! service is therefore made once more, from nodes that were read from the API server.
 
 use std::collections::BTreeSet;
 
@@ -10,7 +10,7 @@ use crate::plan::{NodeStep, NodegroupStep, PlannedStep, Step};
 
 /// The members on which the steps depend, without those in `verified`. `removes_all`: the steps remove all members, so
 /// that none has to stay available.
-pub(crate) fn unverified<'a>(
+pub(crate) fn nodes_to_reread<'a>(
     steps: &[PlannedStep],
     removes_all: bool,
     members: &'a [NodeInstance],

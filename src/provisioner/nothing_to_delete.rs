@@ -1,5 +1,5 @@
-//! Deletions that only remove the finalizer, because nothing of the group is in AWS. The last step of all other deletions is
-//! in `delete` of the provisioner.
+//! Plans of deletions that only remove the finalizer, because nothing of the group is in AWS. In every other deletion,
+//! `delete` of the provisioner removes it in the last step.
 
 use crate::api::GroupId;
 use crate::api::spec_error::{self, SpecError, join_messages};

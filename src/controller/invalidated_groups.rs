@@ -1,7 +1,7 @@
-//! Tells the admin, once for each revision of the boundaries, how many groups it makes invalid. Each group has its own
-//! condition and event, but an admin who edits the ConfigMap looks at the ConfigMap.
+//! Reports to the admin, once for each revision of the boundaries, how many groups it makes invalid. Each group has its
+//! own condition and event, but an admin who edits the ConfigMap looks at the ConfigMap.
 //!
-//! It counts groups when their outcome changes, so an unchanged group costs nothing.
+//! Groups are counted when their outcome changes, so an unchanged group costs nothing.
 
 use std::sync::Arc;
 

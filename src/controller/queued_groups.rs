@@ -62,7 +62,7 @@ mod tests {
         assert!(value("workqueue_queue_duration_seconds_sum{") >= 0.005);
     }
 
-    /// The depth would grow with each deleted group, until an alert tells of a backlog that is none.
+    /// The depth would grow with each deleted group, until an alert fires for a backlog that does not exist.
     #[test]
     fn group_that_is_gone_leaves_the_queue_without_a_wait() {
         let (queued, metrics) = (QueuedGroups::default(), Metrics::new().unwrap());
