@@ -16,7 +16,7 @@ from campaign import controller as processes
 from campaign import scenario as scenarios
 from campaign.clock import Clock
 from campaign.user import User
-from campaign.writes import Silence, Writes
+from campaign.writes import WriteInactivity, Writes
 from e2e import harness, keiko_groups, keiko_loader, logs
 from e2e.proxy import Proxy
 
@@ -346,13 +346,13 @@ class Runner:
 
     def _wait_for_late_writes(self):
         """A join entry that another one took the place of goes a while later, and AWS may be late to say why an instance left."""
-        silence = Silence(self._writes)
-        self.wait_until(lambda: silence.seconds() > 2 * self.settings["resync"] + 10, LATE)
+        inactivity = WriteInactivity(self._writes)
+        self.wait_until(lambda: inactivity.seconds() > 2 * self.settings["resync"] + 10, LATE)
 
     def _wait_for_writes(self, count):
         """Waits for the controller's next writes, or until it writes nothing any more."""
-        target, silence = self._writes.count() + count, Silence(self._writes)
-        self.wait_until(lambda: silence.seconds() > IDLE or self._writes.count() >= target, 10)
+        target, inactivity = self._writes.count() + count, WriteInactivity(self._writes)
+        self.wait_until(lambda: inactivity.seconds() > IDLE or self._writes.count() >= target, 10)
 
     def _perform(self, event):
         kind = event["kind"]
@@ -383,10 +383,10 @@ class Runner:
 
         With `resume`, a user has a rollout tried again that halts, and what EKS gave up.
         """
-        silence = Silence(self._writes)
+        inactivity = WriteInactivity(self._writes)
 
         def is_settled():
-            if silence.seconds() < self.settings["quiet"]:
+            if inactivity.seconds() < self.settings["quiet"]:
                 return False
             if resume:
                 self._resume_rollout()

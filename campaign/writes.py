@@ -37,7 +37,7 @@ class Writes:
         return line["user"]["username"] == self._user and line.get("objectRef", {}).get("resource") != "leases"
 
 
-class Silence:
+class WriteInactivity:
     """How long nothing has been written, since it was made or since the last write that it saw."""
 
     def __init__(self, writes):

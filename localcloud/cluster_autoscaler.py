@@ -103,15 +103,15 @@ class ClusterAutoscaler:
         self._thread.start()
         return self
 
-    def stop(self, patience=30):
+    def stop(self, timeout=30):
         """Ends it. What it has not removed yet loses its taint, as at the next start of the real one, if the API server answers in time."""
         self._stopped.set()
         self._thread.join()
-        deadline = time.monotonic() + patience
+        deadline = time.monotonic() + timeout
         while self._removals and time.monotonic() < deadline:
             for name in list(self._removals):
                 with contextlib.suppress(OSError):
-                    self._give_up(name)
+                    self._abandon_removal(name)
 
     def __enter__(self):
         return self.start()
@@ -122,17 +122,17 @@ class ClusterAutoscaler:
     def _run(self):
         while not self._stopped.wait(self.options.interval):
             try:
-                self._look(time.monotonic())
+                self._run_loop(time.monotonic())
             except (OSError, BotoCoreError, ClientError) as error:
                 # The API server or AWS may be out of service: it looks again.
                 log.info("the loop ended early: %s", error)
 
-    def _look(self, now):
+    def _run_loop(self, now):
         self._refresh(now)
         nodes = {_instance_of(node): node for node in self._get("/api/v1/nodes")["items"]}
         self._remove_unregistered(nodes, now)
         pods = self._pods()
-        self._go_on_removing(pods, now)
+        self._continue_removals(pods, now)
         unready = sum(not _is_ready(node) for node in nodes.values())
         if unready > OK_UNREADY and unready > MOST_UNREADY * len(nodes):
             self._unneeded = {}
@@ -148,10 +148,10 @@ class ClusterAutoscaler:
             return
         pages = self._scaling.get_paginator("describe_auto_scaling_groups").paginate()
         found = [group for page in pages for group in page["AutoScalingGroups"] if self._discovers(group)]
-        self._groups = {group["AutoScalingGroupName"]: self._picture(group) for group in found}
+        self._groups = {group["AutoScalingGroupName"]: self._refresh_group(group) for group in found}
         self._looked = now
 
-    def _picture(self, group):
+    def _refresh_group(self, group):
         name, desired = group["AutoScalingGroupName"], group["DesiredCapacity"]
         instances = {i["InstanceId"]: i["LifecycleState"] for i in group["Instances"]}
         missing = range(len(instances), desired)
@@ -233,7 +233,7 @@ class ClusterAutoscaler:
         others = [other for other in nodes.values() if other is not node]
         return not is_excluded and len(there) <= self.options.most_pods and all(_is_movable(pod, others) for pod in there)
 
-    def _go_on_removing(self, pods, now):
+    def _continue_removals(self, pods, now):
         """Evicts what is left on the Nodes that it removes, and terminates those that are empty."""
         for name, removal in list(self._removals.items()):
             left = pods.get(name, [])
@@ -243,10 +243,10 @@ class ClusterAutoscaler:
                 if is_there and self._delete(group, [removal.instance], "unneeded"):
                     del self._removals[name]
                 else:
-                    self._give_up(name)
+                    self._abandon_removal(name)
             elif now > removal.deadline or not removal.has_pods:
                 # Pods came to a Node that was empty, or one of them does not go.
-                self._give_up(name)
+                self._abandon_removal(name)
             else:
                 self._evict([pod["metadata"] for pod in left if "deletionTimestamp" not in pod["metadata"]])
 
@@ -255,7 +255,7 @@ class ClusterAutoscaler:
             body = {"apiVersion": "policy/v1", "kind": "Eviction", "metadata": {"name": pod["name"], "namespace": pod["namespace"]}}
             self._kubernetes.api("POST", f"/api/v1/namespaces/{pod['namespace']}/pods/{pod['name']}/eviction", body)
 
-    def _give_up(self, name):
+    def _abandon_removal(self, name):
         """Removes the taint, and the cordon with it, even if another client set the cordon."""
         node = self._kubernetes.get(f"/api/v1/nodes/{name}")
         if node is None or self._change(node, [t for t in node["spec"].get("taints", []) if t["key"] != TAINT], False):

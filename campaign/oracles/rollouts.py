@@ -162,8 +162,8 @@ def budget_at(run, when, desired):
     return max(max(1, desired * int(v[:-1]) // 100 if isinstance(v, str) else v) for v in found)
 
 
-class Fleet:
-    """The nodes of all scaling groups, as the log tells of them line by line."""
+class ClusterNodes:
+    """The nodes of all scaling groups, read from the log line by line."""
 
     def __init__(self, run):
         self._run = run
@@ -220,11 +220,11 @@ def replaced_nodes(run):
     """(moment, group, instances, unavailable nodes of all groups, desired nodes) of each time the controller took available nodes."""
     timeline = [(logs.timestamp(e), 0, e) for e in run.aws if e["kind"] == "state" and e["object"] in ("instance", "node")]
     timeline += [(when, 1, (node, is_on, user)) for when, node, is_on, user in logs.cordons(run.audit)]
-    fleet = Fleet(run)
+    nodes = ClusterNodes(run)
     for when, _, event in sorted(timeline, key=lambda entry: entry[:2]):
-        if gone := fleet.follow(when, event):
-            desired = sum(fleet.desired[group] for group in fleet.present_groups(when))
-            yield when, fleet.group_of[min(gone)], sorted(gone), fleet.unavailable(when), desired
+        if gone := nodes.follow(when, event):
+            desired = sum(nodes.desired[group] for group in nodes.present_groups(when))
+            yield when, nodes.group_of[min(gone)], sorted(gone), nodes.unavailable(when), desired
 
 
 def revisions(run):

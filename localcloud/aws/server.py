@@ -127,23 +127,23 @@ def serve(options: argparse.Namespace) -> None:
     # them takes a tenth of its CPU time.
     gc.freeze()
     gc.set_threshold(50_000)
-    write_facts(Path(options.state), simulator.facts | {"aws_endpoint": f"http://127.0.0.1:{server.server_port}"})
+    write_connection_info(Path(options.state), simulator.connection_info | {"aws_endpoint": f"http://127.0.0.1:{server.server_port}"})
     server.serve_forever()
 
 
-def write_facts(state: Path, facts: dict[str, Any]) -> None:
+def write_connection_info(state: Path, info: dict[str, Any]) -> None:
     """Write aws.json atomically, so that readers never see a part of it."""
-    facts["control"] = facts["aws_endpoint"] + "/_local"
-    facts["env"] = {
-        "AWS_ENDPOINT_URL": facts["aws_endpoint"],
-        "AWS_REGION": facts["region"],
-        "AWS_DEFAULT_REGION": facts["region"],
+    info["control"] = info["aws_endpoint"] + "/_local"
+    info["env"] = {
+        "AWS_ENDPOINT_URL": info["aws_endpoint"],
+        "AWS_REGION": info["region"],
+        "AWS_DEFAULT_REGION": info["region"],
         "AWS_ACCESS_KEY_ID": "local",
         "AWS_SECRET_ACCESS_KEY": "local",
         "AWS_EC2_METADATA_DISABLED": "true",
     }
     partial = state / "aws.json.partial"
-    partial.write_text(json.dumps(facts, indent=1))
+    partial.write_text(json.dumps(info, indent=1))
     partial.rename(state / "aws.json")
 
 

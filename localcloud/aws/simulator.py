@@ -92,7 +92,7 @@ class Simulator:
             self.kubelets = Kubelets(self, KubernetesClient(kube) if kube else None)
             self.nodegroups = NodeGroups(self, kube)
             self._patch_moto()
-        self.facts = self._create_resources(patched)
+        self.connection_info = self._create_resources(patched)
 
     def _patch_moto(self) -> None:
         self.ec2.local_templates = self.templates

@@ -107,7 +107,7 @@ impl NodegroupStatus {
 
 /// A problem that EKS reports for a node group or an update.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
-pub struct Issue {
+pub struct NodegroupIssue {
     /// For example `NodeCreationFailure`.
     pub code: String,
     /// The message from EKS.
@@ -116,7 +116,7 @@ pub struct Issue {
     pub resources: Vec<String>,
 }
 
-impl std::fmt::Display for Issue {
+impl std::fmt::Display for NodegroupIssue {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{}: {}", self.code, without_period(&self.message))?;
         if self.resources.is_empty() { Ok(()) } else { write!(f, " ({})", self.resources.join(", ")) }
@@ -215,7 +215,7 @@ pub struct Nodegroup {
     /// Size of the root volume in GiB; `None` if the node group uses a launch template.
     pub disk_size: Option<i32>,
     /// Problems reported by EKS.
-    pub issues: Vec<Issue>,
+    pub issues: Vec<NodegroupIssue>,
     /// Maximum number of nodes that an update replaces at the same time.
     pub max_unavailable: Option<MaxUnavailable>,
     /// Whether EKS replaces unhealthy nodes.
@@ -348,7 +348,7 @@ pub struct NodegroupUpdate {
     /// Start time.
     pub created: Option<Timestamp>,
     /// Why it failed.
-    pub errors: Vec<Issue>,
+    pub errors: Vec<NodegroupIssue>,
 }
 
 #[cfg(test)]
@@ -358,7 +358,8 @@ mod tests {
     /// A remedy follows, and a person would read `exceeded.; request a quota increase`.
     #[test]
     fn issue_ends_without_a_period() {
-        let issue = |resources| Issue { code: "LimitExceeded".into(), message: "Limit exceeded.".into(), resources };
+        let issue =
+            |resources| NodegroupIssue { code: "LimitExceeded".into(), message: "Limit exceeded.".into(), resources };
         assert_eq!(issue(vec![]).to_string(), "LimitExceeded: Limit exceeded");
         assert_eq!(issue(vec!["i-1".into()]).to_string(), "LimitExceeded: Limit exceeded (i-1)");
     }

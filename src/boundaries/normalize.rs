@@ -6,14 +6,14 @@ use serde_json::{Map, Number, Value};
 
 /// A value that was converted, whose meaning may not be what the admin intended.
 #[derive(Debug, PartialEq)]
-pub(super) struct Note {
+pub(super) struct ConversionWarning {
     pub path: String,
     pub message: String,
     pub remedy: &'static str,
 }
 
 /// Converts a fragment to the names and types of the schema where the meaning is clear; anything else stays unchanged.
-pub(super) fn normalize(schema: &Value, value: &mut Value, path: &str, notes: &mut Vec<Note>) {
+pub(super) fn normalize(schema: &Value, value: &mut Value, path: &str, warnings: &mut Vec<ConversionWarning>) {
     let wants_number = schema["type"] == "integer" || schema["x-kubernetes-int-or-string"] == true;
     match (schema["type"].as_str().unwrap_or_default(), &mut *value) {
         ("string", Value::Null) if schema["nullable"] != true => *value = Value::String(String::new()),
@@ -21,7 +21,7 @@ pub(super) fn normalize(schema: &Value, value: &mut Value, path: &str, notes: &m
             let text = value.to_string();
             // A price is a number for everybody.
             if value.is_f64() && !path.ends_with(".spotPrice") {
-                notes.push(Note {
+                warnings.push(ConversionWarning {
                     path: path.to_owned(),
                     message: format!("is a number, which is read as {text}: a zero at its end is lost"),
                     remedy: "write it in quotes",
@@ -36,7 +36,7 @@ pub(super) fn normalize(schema: &Value, value: &mut Value, path: &str, notes: &m
         }
         (_, Value::String(text)) if wants_number => {
             if let Some(number) = parse_yaml_number(text) {
-                notes.push(Note {
+                warnings.push(ConversionWarning {
                     path: path.to_owned(),
                     message: format!("{text} is read as {number}, as in YAML 1.1"),
                     remedy: "write a decimal number without a leading zero",
@@ -51,7 +51,7 @@ pub(super) fn normalize(schema: &Value, value: &mut Value, path: &str, notes: &m
         }
         ("array", Value::Array(items)) => {
             for (index, item) in items.iter_mut().enumerate() {
-                normalize(&schema["items"], item, &format!("{path}[{index}]"), notes);
+                normalize(&schema["items"], item, &format!("{path}[{index}]"), warnings);
             }
         }
         ("object", Value::Object(map)) => {
@@ -62,7 +62,7 @@ pub(super) fn normalize(schema: &Value, value: &mut Value, path: &str, notes: &m
                 });
                 let (name, property) =
                     known.map_or((&key, &schema["additionalProperties"]), |(name, property)| (name, property));
-                normalize(property, &mut entry, &format!("{path}.{name}"), notes);
+                normalize(property, &mut entry, &format!("{path}.{name}"), warnings);
                 renamed.insert(name.clone(), entry);
             }
             *map = renamed;
@@ -113,9 +113,9 @@ mod tests {
         let mut value = json!({"EKS": {"MinSize": 1, "configuration": {
             "spotPrice": 0.05, "labels": {"a": true, "B": 1}, "volumes": [{"Name": "x", "encrypted": "yes"}], "unknown": 1,
         }}});
-        let mut notes = vec![];
-        normalize(schema::spec(), &mut value, "spec", &mut notes);
-        assert_eq!(notes, []);
+        let mut warnings = vec![];
+        normalize(schema::spec(), &mut value, "spec", &mut warnings);
+        assert_eq!(warnings, []);
         assert_eq!(
             value,
             json!({"eks": {"minSize": 1, "configuration": {
@@ -128,10 +128,10 @@ mod tests {
     #[test]
     fn number_with_a_fraction_in_a_text_is_noted() {
         let mut value = json!({"eks-managed": {"configuration": {"version": 1.3, "clusterName": 7}}});
-        let mut notes = vec![];
-        normalize(schema::spec(), &mut value, "spec", &mut notes);
+        let mut warnings = vec![];
+        normalize(schema::spec(), &mut value, "spec", &mut warnings);
         assert_eq!(value["eks-managed"]["configuration"], json!({"version": "1.3", "clusterName": "7"}));
-        let paths: Vec<_> = notes.iter().map(|note| (note.path.as_str(), note.remedy)).collect();
+        let paths: Vec<_> = warnings.iter().map(|warning| (warning.path.as_str(), warning.remedy)).collect();
         assert_eq!(paths, [("spec.eks-managed.configuration.version", "write it in quotes")]);
     }
 
@@ -149,11 +149,11 @@ mod tests {
             (json!("three"), json!("three"), false),
         ] {
             let mut value = json!({"eks": {"minSize": written}});
-            let mut notes = vec![];
-            normalize(schema::spec(), &mut value, "spec", &mut notes);
+            let mut warnings = vec![];
+            normalize(schema::spec(), &mut value, "spec", &mut warnings);
             assert_eq!(value["eks"]["minSize"], read);
             assert_eq!(
-                notes.iter().map(|note| note.path.as_str()).collect::<Vec<_>>(),
+                warnings.iter().map(|warning| warning.path.as_str()).collect::<Vec<_>>(),
                 vec!["spec.eks.minSize"; usize::from(noted)]
             );
         }

@@ -240,8 +240,8 @@ impl<'a> Section<'a> {
         let metadata = errors.ok(self.map(metadata, &format!("{prefix}metadata")));
         let mut annotations = metadata.and_then(|metadata| metadata.get("annotations")).cloned().unwrap_or_default();
         let map_of_strings = json!({"type": "object", "additionalProperties": {"type": "string"}});
-        let mut notes = vec![];
-        normalize(&map_of_strings, &mut annotations, "metadata.annotations", &mut notes);
+        let mut converted = vec![];
+        normalize(&map_of_strings, &mut annotations, "metadata.annotations", &mut converted);
         let at = format!("{prefix}metadata.annotations");
         for (key, value) in errors.ok(self.map(&annotations, &at)).into_iter().flatten() {
             if !value.is_string() {
@@ -255,9 +255,9 @@ impl<'a> Section<'a> {
         if errors.ok(self.map(&spec, &format!("{prefix}spec"))).is_none() {
             return empty;
         }
-        normalize(schema::spec(), &mut spec, "spec", &mut notes);
-        for note in notes {
-            self.warn(&format!("{prefix}{}", note.path), &note.message, || note.remedy.to_owned(), warnings);
+        normalize(schema::spec(), &mut spec, "spec", &mut converted);
+        for warning in converted {
+            self.warn(&format!("{prefix}{}", warning.path), &warning.message, || warning.remedy.to_owned(), warnings);
         }
         for finding in find_violations(&spec) {
             let path = format!("{prefix}{}", finding.path);

@@ -13,7 +13,7 @@ use crate::api::{ConcurrencyPolicy, DefaultResult, ProvisionerKind, StrategyType
 /// The tenant's values without effect. None while the provisioner is unknown, because then nothing is done with the spec.
 pub(super) fn find_unused(merged: &MergedSpec) -> Vec<OverriddenValue> {
     let Some(kind) = merged.spec["provisioner"].as_str().and_then(ProvisionerKind::parse) else { return vec![] };
-    let mut finder = Finder { merged, found: vec![] };
+    let mut finder = UnusedValueFinder { merged, found: vec![] };
     finder.other_provisioners(kind);
     match kind {
         ProvisionerKind::Eks => {
@@ -28,12 +28,12 @@ pub(super) fn find_unused(merged: &MergedSpec) -> Vec<OverriddenValue> {
     finder.found
 }
 
-struct Finder<'a> {
+struct UnusedValueFinder<'a> {
     merged: &'a MergedSpec,
     found: Vec<OverriddenValue>,
 }
 
-impl<'a> Finder<'a> {
+impl<'a> UnusedValueFinder<'a> {
     /// The value at a dotted path outside of lists; null if there is none.
     fn get(&self, path: &str) -> &'a Value {
         path.split('.').skip(1).fold(&self.merged.spec, |value, key| &value[key])

@@ -231,7 +231,7 @@ mod tests {
 
     /// Without it, an outage of AWS looks like a group that has nothing to do.
     #[test]
-    fn failed_look_names_call_error_time_and_generation() {
+    fn failed_observation_names_call_error_time_and_generation() {
         let (since, now) = (Timestamp::UNIX_EPOCH, Timestamp::from_second(70).expect("a time"));
         for (error, expected) in [
             (aws_error("Throttling", 400), "AWSThrottled"),
@@ -295,7 +295,7 @@ mod tests {
 
     /// AWS puts the ID of the request into some messages.
     #[test]
-    fn same_failure_in_other_words_is_the_same() {
+    fn reworded_failure_is_not_reported_again() {
         let worded = |message| {
             ObserveError::Aws(AwsError::from_response("EC2", "DescribeInstances", "Throttling", message, 400))
         };

@@ -73,7 +73,7 @@ pub(super) async fn record_failed_step(
             let namespace = pod.as_ref().and_then(|pod| pod.split_once('/')).map(|(namespace, _)| namespace);
             let permission = Permission::for_call(&call, cluster.unwrap_or_default(), namespace);
             let is_watched = state.is_nearly_lasting(key)
-                && permission_probes::ask(&permission, ctx, now).await == PermissionAnswer::Denied;
+                && permission_probes::probe(&permission, ctx, now).await == PermissionAnswer::Denied;
             if let PassResult::NeedsIntervention(refused) = &mut result {
                 refused.is_watched = is_watched;
             }

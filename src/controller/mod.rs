@@ -126,7 +126,7 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
     }
     let spec = suppress_repetitions(&mut planned, &key, ctx, now);
     invalidated_groups::observe(&key, &old_status, &mut planned, ctx);
-    rollout::settle(group, &mut planned, now);
+    rollout::record_completion(group, &mut planned, now);
     let Some(applied) = apply_plan(group, planned.plan, &spec, was_blocked, ctx, now).await else {
         return Ok(Action::await_change());
     };

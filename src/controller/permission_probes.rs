@@ -25,20 +25,20 @@ pub(crate) async fn run(ctx: Arc<Context>) {
             continue;
         }
         for permission in state.denied_rotations(|holds| holds.due(period, Timestamp::now())) {
-            ask(&permission, &ctx, Timestamp::now()).await;
+            probe(&permission, &ctx, Timestamp::now()).await;
         }
     }
 }
 
 /// What IAM or the API server says about a permission, or said within the last period. Rotations that were blocked for
 /// lack of it continue once it is granted.
-pub(super) async fn ask(permission: &Permission, ctx: &Context, now: Timestamp) -> PermissionAnswer {
+pub(super) async fn probe(permission: &Permission, ctx: &Context, now: Timestamp) -> PermissionAnswer {
     let (state, period) = (&ctx.planner.process_state, requeue::permission_period(ctx.planner.settings.resync_period));
     if let Some(answer) = state.denied_rotations(|holds| holds.recent_answer(permission, period, now)) {
         return answer;
     }
     let answer = match permission {
-        Permission::Aws { action, cluster } => ask_iam(action, cluster, ctx).await,
+        Permission::Aws { action, cluster } => probe_iam(action, cluster, ctx).await,
         Permission::Kube { verb, resource, namespace } => {
             match ctx.planner.kube.is_allowed(verb, resource, namespace.as_deref()).await {
                 Ok(true) => PermissionAnswer::Allowed,
@@ -58,7 +58,7 @@ pub(super) async fn ask(permission: &Permission, ctx: &Context, now: Timestamp) 
     answer
 }
 
-async fn ask_iam(action: &str, cluster: &str, ctx: &Context) -> PermissionAnswer {
+async fn probe_iam(action: &str, cluster: &str, ctx: &Context) -> PermissionAnswer {
     let (aws, region) = (ctx.planner.inventory.aws(), &ctx.region);
     let role = match own_role(aws, &ctx.own_role).await {
         Ok(role) => role,

@@ -57,7 +57,7 @@ pub(super) fn check_preconditions<'a>(
 /// Asks the API server about a cached object that does not catch up. If its resourceVersions went back, the process
 /// restarts and reads everything again, as Kubernetes recommends after a restore of etcd.
 pub(super) async fn check_source(stored: &GroupObject, key: &str, ctx: &Context) -> Result<Action, Error> {
-    Ok(match ask_source(stored, key, &ctx.planner).await.map_err(Error::Status)? {
+    Ok(match read_source(stored, key, &ctx.planner).await.map_err(Error::Status)? {
         CacheVerdict::Current => Action::requeue(Duration::ZERO),
         CacheVerdict::Behind => Action::requeue(CACHE_BEHIND_DELAY),
         CacheVerdict::WentBack => {
@@ -68,7 +68,7 @@ pub(super) async fn check_source(stored: &GroupObject, key: &str, ctx: &Context)
 }
 
 /// Compares a cached object with the object itself. If they are equal, the cache counts as current from now on.
-async fn ask_source(stored: &GroupObject, key: &str, planner: &Planner) -> Result<CacheVerdict, KubeError> {
+async fn read_source(stored: &GroupObject, key: &str, planner: &Planner) -> Result<CacheVerdict, KubeError> {
     let (namespace, name) = (stored.namespace().unwrap_or_default(), stored.name_any());
     let actual = planner.kube.group_version(&namespace, &name).await?;
     let cached = stored.resource_version();
@@ -122,7 +122,7 @@ mod tests {
         before.process_state.own_writes(key, |own| own.record("1000", written_at));
         assert_eq!(state(&before, "990", 9), CacheState::Behind(Duration::from_secs(9)));
         assert_eq!(state(&before, "990", 10), CacheState::Doubtful);
-        let verdict = ask_source(&stored("990"), key, &before).await.expect("an answer");
+        let verdict = read_source(&stored("990"), key, &before).await.expect("an answer");
         assert_eq!(verdict, CacheVerdict::WentBack, "the process restarts");
         // The new process reads everything again, and reconciles at once, also after its next write.
         let restarted = planner();
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!(state(&restarted, "501", 12), CacheState::Current);
         // The watch was opened again by itself: the process that wrote 1000 continues without a restart.
         assert_eq!(state(&before, "500", 10), CacheState::Doubtful);
-        let verdict = ask_source(&stored("500"), key, &before).await.expect("an answer");
+        let verdict = read_source(&stored("500"), key, &before).await.expect("an answer");
         assert_eq!(verdict, CacheVerdict::Current);
         assert_eq!(state(&before, "500", 10), CacheState::Current);
     }

@@ -156,7 +156,7 @@ impl Stores {
     pub(crate) async fn group_context(&self, group: &InstanceGroup, planner: &Planner) -> GroupContext {
         let mut context = self.cached_context(group);
         self.apply_rollout(group, planner, &mut context);
-        self.learn_types(group, planner, &context).await;
+        self.prefetch_instance_types(group, planner, &context).await;
         let key = key(&GroupObject(Ok(group.clone())));
         context.quota_request = has_quota(group, &context)
             .then(|| self.quota_grants.decide(&key, |granted| self.quota_request(group, planner, &context, granted)));
@@ -172,14 +172,14 @@ impl Stores {
     ) -> GroupContext {
         let (active_boundaries, images) = (content.active.clone(), Some(content.images.clone()));
         let mut context = GroupContext { active_boundaries, images, ..self.cached_context(group) };
-        self.learn_types(group, planner, &context).await;
+        self.prefetch_instance_types(group, planner, &context).await;
         context.quota_request = has_quota(group, &context)
             .then(|| self.quota_grants.preview(|granted| self.quota_request(group, planner, &context, granted)));
         context
     }
 
     /// Reads the instance types of a namespace whose vCPUs a quota limits, if they were not read before.
-    async fn learn_types(&self, group: &InstanceGroup, planner: &Planner, context: &GroupContext) {
+    async fn prefetch_instance_types(&self, group: &InstanceGroup, planner: &Planner, context: &GroupContext) {
         let namespace = group.namespace().unwrap_or_default();
         let boundaries = context.active_boundaries.boundaries.as_ref();
         if !boundaries.is_some_and(|found| found.policy.limits_vcpus(&namespace)) {
@@ -188,7 +188,7 @@ impl Stores {
         let own = Arc::new(GroupObject(Ok(group.clone())));
         let demands = self.others(group).into_iter().chain([own]).map(|stored| demand(&stored, planner, context));
         let types: BTreeSet<String> = demands.flat_map(|demand| demand.types.clone()).map(|(name, _)| name).collect();
-        planner.learn_types(types.into_iter().filter(|name| planner.vcpus(name).is_none())).await;
+        planner.prefetch_instance_types(types.into_iter().filter(|name| planner.vcpus(name).is_none())).await;
     }
 
     /// The other groups of a group's namespace.

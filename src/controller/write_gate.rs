@@ -19,7 +19,7 @@ use crate::plan::{Event, EventReason};
 /// Follows the Lease and the conflict detector, and never returns. When this process gains permission to write, or has it
 /// again after a write was refused, it reloads the boundaries and enqueues every group.
 pub(crate) async fn run(mut leadership: watch::Receiver<Leadership>, ctx: Arc<Context>, trigger: Trigger) {
-    let (mut gate, mut has_election, mut reported) = (Gate::default(), true, HoldState::default());
+    let (mut access, mut has_election, mut reported) = (WriteAccess::default(), true, HoldState::default());
     let mut holds = ctx.conflict_detector.subscribe();
     loop {
         let hold = ctx.conflict_detector.hold();
@@ -27,7 +27,7 @@ pub(crate) async fn run(mut leadership: watch::Receiver<Leadership>, ctx: Arc<Co
         report_hold(&mut reported, hold.as_ref(), &ctx).await;
         // Asked first: what is refused from here on is enqueued after the next renewal.
         let was_refused = ctx.take_write_blocked();
-        if gate.opens(ctx.can_write(), was_refused) {
+        if access.is_regained(ctx.can_write(), was_refused) {
             tracing::info!("writes enabled");
             boundaries::reload(&ctx).await;
             trigger.enqueue_all();
@@ -42,19 +42,20 @@ pub(crate) async fn run(mut leadership: watch::Receiver<Leadership>, ctx: Arc<Co
     }
 }
 
-/// Whether this process could write when it was last asked.
+/// Whether this process could write at the last check.
 #[derive(Debug, Default)]
-struct Gate {
-    could_write: bool,
+struct WriteAccess {
+    had_access: bool,
 }
 
-impl Gate {
-    /// Whether writes begin, or begin again: then every group is enqueued, because those that were refused are not requeued.
-    /// Leadership may expire and be renewed between two looks, so that only the refused write shows it.
-    fn opens(&mut self, can_write: bool, was_refused: bool) -> bool {
-        let opens = can_write && (!self.could_write || was_refused);
-        self.could_write = can_write;
-        opens
+impl WriteAccess {
+    /// Whether this process gains write access, or has it again after a refused write. The caller then enqueues every
+    /// group, because groups whose write was refused are not requeued. A lease may expire and be renewed between two
+    /// checks; then only the refused write shows it.
+    fn is_regained(&mut self, can_write: bool, was_refused: bool) -> bool {
+        let is_regained = can_write && (!self.had_access || was_refused);
+        self.had_access = can_write;
+        is_regained
     }
 }
 
@@ -191,16 +192,16 @@ mod tests {
 
     #[test]
     fn writes_resume_after_an_unobserved_refusal() {
-        let mut gate = Gate::default();
-        assert!(!gate.opens(false, true), "a standby is refused");
-        assert!(gate.opens(true, true), "elected");
-        assert!(!gate.opens(true, false), "renewed in time");
+        let mut access = WriteAccess::default();
+        assert!(!access.is_regained(false, true), "a standby is refused");
+        assert!(access.is_regained(true, true), "elected");
+        assert!(!access.is_regained(true, false), "renewed in time");
         assert!(
-            gate.opens(true, true),
-            "a process that slept was refused, and renewed the Lease before the gate looked"
+            access.is_regained(true, true),
+            "a process that slept was refused, and renewed the Lease between two checks"
         );
-        assert!(!gate.opens(false, true), "expired");
-        assert!(gate.opens(true, false), "renewed");
+        assert!(!access.is_regained(false, true), "expired");
+        assert!(access.is_regained(true, false), "renewed");
     }
 
     #[test]

@@ -101,7 +101,7 @@ impl DeniedRotations {
     /// Records that steps of a group succeeded. Returns the groups that continue because of it: those blocked at the
     /// same step.
     ///
-    /// Success of a group that was denied the step before is a change, and wakes all. Success of any other group may
+    /// Success of a group that was denied the step before is a change, and unblocks all. Success of any other group may
     /// only show that the permission is missing for some resources, so it enqueues a group only once.
     pub(crate) fn succeed(&mut self, group: &str, steps: &BTreeSet<&'static str>, now: Timestamp) -> Vec<String> {
         if self.groups.is_empty() {
@@ -111,7 +111,7 @@ impl DeniedRotations {
         if was_denied {
             self.remove(group);
         }
-        self.wake(now, |rotation| steps.contains(rotation.step) && (was_denied || !rotation.is_repeated))
+        self.unblock(now, |rotation| steps.contains(rotation.step) && (was_denied || !rotation.is_repeated))
     }
 
     /// The last answer about a permission, if it is not older than a `period`.
@@ -138,7 +138,7 @@ impl DeniedRotations {
         let before = self.answers.insert(permission.clone(), (answer, now)).map(|(before, _)| before);
         let Some(before) = before.filter(|before| before.is_denied()) else { return Vec::new() };
         match answer {
-            PermissionAnswer::Allowed => self.wake(now, |rotation| rotation.permission == *permission),
+            PermissionAnswer::Allowed => self.unblock(now, |rotation| rotation.permission == *permission),
             // One question without an answer does not hide the change.
             PermissionAnswer::Unknown => {
                 self.answers.insert(permission.clone(), (before, now));
@@ -148,7 +148,7 @@ impl DeniedRotations {
         }
     }
 
-    fn wake(&mut self, now: Timestamp, is_concerned: impl Fn(&DeniedRotation) -> bool) -> Vec<String> {
+    fn unblock(&mut self, now: Timestamp, is_concerned: impl Fn(&DeniedRotation) -> bool) -> Vec<String> {
         let blocked = self.groups.iter_mut().filter(|(_, rotation)| now < rotation.until && is_concerned(rotation));
         let mut unblocked_groups: Vec<_> =
             blocked.map(|(group, rotation)| (group.clone(), rotation.until = now).0).collect();
@@ -226,7 +226,7 @@ mod tests {
         assert_eq!(rotations.answer(&terminate(), PermissionAnswer::Allowed, at(60)).len(), 1000);
     }
 
-    /// A group whose resources carry a tag that the policy denies would be woken by each success of its neighbor.
+    /// A group whose resources carry a tag that the policy denies would be enqueued by each success of its neighbor.
     #[test]
     fn success_of_another_group_enqueues_a_blocked_group_once() {
         let mut rotations = DeniedRotations::default();

@@ -62,12 +62,12 @@ enum NodeProgress {
     Gone,
 }
 
-/// What is used of a limit.
+/// The usage of one limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Used {
-    /// How many nodes are unavailable, or stand by.
+pub(crate) struct LimitUsage {
+    /// How many nodes are unavailable, or in standby.
     pub nodes: usize,
-    /// How many may be.
+    /// How many the policy allows.
     pub limit: usize,
 }
 
@@ -203,7 +203,7 @@ impl BudgetUsage {
 
     /// What the budget leaves; `None` when it limits nothing.
     pub(crate) fn allowance(&self, budget: &BudgetPolicy) -> Option<Allowance> {
-        let left = |used: Used| used.limit.saturating_sub(used.nodes);
+        let left = |used: LimitUsage| used.limit.saturating_sub(used.nodes);
         budget.is_set().then(|| Allowance {
             budget: budget.to_string(),
             nodes: self.nodes(budget).map(left),
@@ -305,22 +305,24 @@ impl BudgetUsage {
     }
 
     /// What is used of `budget.nodes`; `None` without it.
-    pub(crate) fn nodes(&self, budget: &BudgetPolicy) -> Option<Used> {
-        budget.nodes.map(|amount| Used { nodes: self.all.unavailable, limit: amount.at_least_one(self.all.nodes) })
+    pub(crate) fn nodes(&self, budget: &BudgetPolicy) -> Option<LimitUsage> {
+        budget
+            .nodes
+            .map(|amount| LimitUsage { nodes: self.all.unavailable, limit: amount.at_least_one(self.all.nodes) })
     }
 
     /// What is used of `budget.zone`, by zone.
-    pub(crate) fn zones(&self, budget: &BudgetPolicy) -> impl Iterator<Item = (&str, Used)> {
+    pub(crate) fn zones(&self, budget: &BudgetPolicy) -> impl Iterator<Item = (&str, LimitUsage)> {
         let zones = budget.zone.into_iter().flat_map(|amount| self.zones.iter().map(move |zone| (amount, zone)));
         zones.map(|(amount, (zone, usage))| {
             let nodes = usage.unavailable + self.unplaced;
-            (zone.as_str(), Used { nodes, limit: amount.at_least_one(usage.nodes) })
+            (zone.as_str(), LimitUsage { nodes, limit: amount.at_least_one(usage.nodes) })
         })
     }
 
     /// What is used of `budget.surge`; `None` without it.
-    pub(crate) fn surge(&self, budget: &BudgetPolicy) -> Option<Used> {
-        budget.surge.map(|limit| Used { nodes: self.surging, limit })
+    pub(crate) fn surge(&self, budget: &BudgetPolicy) -> Option<LimitUsage> {
+        budget.surge.map(|limit| LimitUsage { nodes: self.surging, limit })
     }
 
     /// Drops a group that is gone.

@@ -2,13 +2,13 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::group::GroupFacts;
+use super::group::GroupView;
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
 use crate::api::names::annotation;
 use crate::api::{WaveState, rfc3339};
 use crate::boundaries::{Approval, RolloutPolicy, Wave};
-use crate::util::calendar::{Opening, Window, opening, parse_window};
+use crate::util::calendar::{Window, WindowState, parse_window, window_state};
 
 /// The longest time for which `urgentUntil` counts, from the arrival of a revision.
 pub(crate) const MAX_URGENCY: SignedDuration = SignedDuration::from_hours(7 * 24);
@@ -68,13 +68,13 @@ pub(crate) fn urgent_until(policy: &RolloutPolicy, arrived: Option<Timestamp>) -
 }
 
 /// What the tenant of a group says about the target, on the group or on its Namespace.
-fn annotation_value<'a>(group: &GroupFacts<'a>, key: &str) -> Option<&'a str> {
+fn annotation_value<'a>(group: &GroupView<'a>, key: &str) -> Option<&'a str> {
     let text = group.annotations.get(key).or_else(|| group.namespace_annotations.get(key))?.trim();
     (!text.is_empty()).then_some(text)
 }
 
 /// Whether the tenant wants the target now, ahead of its wave and of windows.
-pub(super) fn is_approved(view: &RolloutView, group: &GroupFacts) -> bool {
+pub(super) fn is_approved(view: &RolloutView, group: &GroupView) -> bool {
     let target = &view.target;
     annotation_value(group, annotation::APPROVE_REVISION).is_some_and(|text| {
         text == target.name
@@ -86,12 +86,12 @@ pub(super) fn is_approved(view: &RolloutView, group: &GroupFacts) -> bool {
 
 /// The approval of an admin without which no node of the group is replaced: a wave without groups opens without one, and a
 /// group may come to it later. `None` when the wave asks for none, or the tenant wants the target ahead of it.
-pub(super) fn missing_approval(view: &RolloutView, group: &GroupFacts, index: usize, now: Timestamp) -> Option<String> {
+pub(super) fn missing_approval(view: &RolloutView, group: &GroupView, index: usize, now: Timestamp) -> Option<String> {
     view.missing_approval(&view.policy.waves[index], now).filter(|_| !is_approved(view, group))
 }
 
 /// Until when the tenant may put the target off; `None` when its wave is not open, or tenants of its namespace may not.
-fn deadline(view: &RolloutView, group: &GroupFacts, index: usize) -> Option<Timestamp> {
+fn deadline(view: &RolloutView, group: &GroupView, index: usize) -> Option<Timestamp> {
     let max = view.policy.deferral_of(group.namespace);
     let name = &view.policy.waves[index].name;
     let recorded = view.status.waves.iter().find(|wave| wave.name == *name);
@@ -103,7 +103,7 @@ fn deadline(view: &RolloutView, group: &GroupFacts, index: usize) -> Option<Time
 }
 
 /// Why the group does not switch to the target now, although its wave is open.
-pub(super) fn wait(view: &RolloutView, group: &GroupFacts, index: usize, now: Timestamp) -> Option<Wait> {
+pub(super) fn wait(view: &RolloutView, group: &GroupView, index: usize, now: Timestamp) -> Option<Wait> {
     if view.urgent_until(now).is_some() {
         return None;
     }
@@ -140,7 +140,7 @@ pub(super) fn wait(view: &RolloutView, group: &GroupFacts, index: usize, now: Ti
 }
 
 /// Why no node of the group is replaced for the target now, as a phrase for messages.
-pub(super) fn closed_reason(view: &RolloutView, group: &GroupFacts, now: Timestamp) -> Option<String> {
+pub(super) fn closed_reason(view: &RolloutView, group: &GroupView, now: Timestamp) -> Option<String> {
     let closing = match view.urgent_until(now) {
         Some(_) => None,
         // What was good before comes back at once.
@@ -150,7 +150,7 @@ pub(super) fn closed_reason(view: &RolloutView, group: &GroupFacts, now: Timesta
     closing.map(|(_, why)| format!("the rollout of {}: {why}", view.target.name))
 }
 
-fn closing(view: &RolloutView, group: &GroupFacts, index: usize, now: Timestamp) -> Option<(WaitReason, String)> {
+fn closing(view: &RolloutView, group: &GroupView, index: usize, now: Timestamp) -> Option<(WaitReason, String)> {
     if is_approved(view, group) {
         return closed(&[], view, now);
     }
@@ -172,12 +172,12 @@ fn closed(windows: &[&[Window]], view: &RolloutView, now: Timestamp) -> Option<(
         Some(next) => format!("until {}", rfc3339(next)),
         None => "and its windows do not open within two weeks; see instance-manager lint".to_owned(),
     };
-    match opening(windows, &view.policy.freezes, now) {
-        Opening::Open => None,
-        Opening::Closed { next } => {
+    match window_state(windows, &view.policy.freezes, now) {
+        WindowState::Open => None,
+        WindowState::Closed { next } => {
             Some((WaitReason::WindowClosed, format!("the rollout window is closed {}", again(next))))
         }
-        Opening::Frozen { why, next } => {
+        WindowState::Frozen { why, next } => {
             let why = if why.is_empty() { String::new() } else { format!(" ({why})") };
             Some((WaitReason::Frozen, format!("a freeze is in effect{why} {}", again(next))))
         }

@@ -15,7 +15,7 @@ use crate::util::digest::sha256_hex;
 
 /// One group, as the caches show it.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct GroupFacts<'a> {
+pub(crate) struct GroupView<'a> {
     /// `namespace/name`.
     pub key: &'a str,
     /// UID of the InstanceGroup: one that was created again is another group.
@@ -46,7 +46,7 @@ pub(crate) struct GroupFacts<'a> {
     pub has_lost_status: bool,
 }
 
-impl GroupFacts<'_> {
+impl GroupView<'_> {
     /// The record of the last revision that it switched to.
     pub(crate) fn record(&self) -> Option<&RolloutRecord> {
         self.status.rollout.as_ref()

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::gates;
-use super::group::GroupFacts;
+use super::group::GroupView;
 use super::impact::RevisionImpact;
 use super::view::{RolloutEnd, RolloutView, StoredRevision};
 use super::wait::{RotationBlock, Wait, WaitReason};
@@ -82,7 +82,7 @@ pub(crate) struct DecisionInput<'a> {
     /// The rollout.
     pub view: &'a RolloutView,
     /// The group.
-    pub group: GroupFacts<'a>,
+    pub group: GroupView<'a>,
     /// The hash of the group's spec merged with a content; `None` when it cannot be merged.
     pub merged_hash: &'a dyn Fn(&StoredRevision) -> Option<String>,
     /// Whether the group's spec merged with a content names an image by an alias.

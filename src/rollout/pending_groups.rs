@@ -1,6 +1,6 @@
 //! The names of the groups that a rollout waits for now, for a person who asks why it makes no progress.
 
-use super::group::GroupFacts;
+use super::group::GroupView;
 use super::group_revision::RevisionDecision;
 use super::view::RolloutView;
 use super::wait::WaitReason;
@@ -66,7 +66,7 @@ impl Pending {
     }
 
     /// A group that has not switched yet, or whose nodes are being replaced.
-    pub(super) fn unfinished(view: &RolloutView, group: &GroupFacts, choice: &RevisionDecision) -> Self {
+    pub(super) fn unfinished(view: &RolloutView, group: &GroupView, choice: &RevisionDecision) -> Self {
         match choice {
             RevisionDecision::Switch(switch) => {
                 Self::new("Switching", format!("the group takes {} now", switch.content.name), false)
@@ -81,7 +81,7 @@ impl Pending {
         }
     }
 
-    fn rotating(view: &RolloutView, group: &GroupFacts, block: Option<&str>) -> Self {
+    fn rotating(view: &RolloutView, group: &GroupView, block: Option<&str>) -> Self {
         let problems = [condition::DRAIN_BLOCKED, condition::ROTATION_HALTED, condition::STALLED];
         let conditions = &group.status.conditions;
         let find = |name: &str| conditions.iter().find(|found| found.r#type == name && found.is_true());

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::group::{GroupFacts, drain_blocker, uid_hash};
+use super::group::{GroupView, drain_blocker, uid_hash};
 use super::group_revision::{RevisionDecision, RevisionSwitch, SwitchReason};
 use super::impact::RevisionImpact;
 use super::pending_groups::{Pending, PendingGroups, waits_for_wave};
@@ -113,7 +113,7 @@ impl GroupSummary {
     }
 
     /// Counts a group. `is_stuck`: it has made no progress for as long as the policy's patience.
-    pub(crate) fn add(&mut self, view: &RolloutView, group: &GroupFacts, choice: &RevisionDecision, is_stuck: bool) {
+    pub(crate) fn add(&mut self, view: &RolloutView, group: &GroupView, choice: &RevisionDecision, is_stuck: bool) {
         let progress = group_progress(view, group, choice, is_stuck);
         self.returning += usize::from(group.has_part(view) && group.is_returning(view) && !is_stuck);
         let is_over = |wait: &Wait| wait.reason == WaitReason::BudgetUsedUp;
@@ -166,7 +166,7 @@ impl GroupSummary {
     fn add_affected(
         &mut self,
         view: &RolloutView,
-        group: &GroupFacts,
+        group: &GroupView,
         choice: &RevisionDecision,
         progress: GroupProgress,
     ) {
@@ -233,7 +233,7 @@ impl GroupSummary {
         self.behind.push(LaggingGroup { group, revision, reason, message });
     }
 
-    fn list_behind(&mut self, group: &GroupFacts, revision: Option<String>, reason: String, message: &str) {
+    fn list_behind(&mut self, group: &GroupView, revision: Option<String>, reason: String, message: &str) {
         if self.behind.len() >= MAX_BEHIND {
             return;
         }
@@ -266,7 +266,7 @@ fn listed_revision(
 /// Why the rollout waits for a group; `None` if it does not.
 fn pending(
     view: &RolloutView,
-    group: &GroupFacts,
+    group: &GroupView,
     choice: &RevisionDecision,
     progress: &GroupProgress,
     is_known: bool,
@@ -284,7 +284,7 @@ fn pending(
 }
 
 /// Why a group of a wave waits, in one word; `None` when it continues, or is done.
-fn wait_reason(group: &GroupFacts, choice: &RevisionDecision, progress: &GroupProgress) -> Option<String> {
+fn wait_reason(group: &GroupView, choice: &RevisionDecision, progress: &GroupProgress) -> Option<String> {
     match (progress, choice) {
         (GroupProgress::Bypassed(reason, _), _) => Some(reason.to_string()),
         (GroupProgress::Waiting, RevisionDecision::Use { waits: Some(wait), .. }) => Some(wait.reason.to_string()),
@@ -326,7 +326,7 @@ fn skipped_wait(view: &RolloutView, index: usize, choice: &RevisionDecision) -> 
 }
 
 /// Whether the group replaces nodes for the target in its turn, and that comes next: its wave is open, or the next to open.
-pub(crate) fn comes_next(view: &RolloutView, group: &GroupFacts, choice: &RevisionDecision) -> bool {
+pub(crate) fn comes_next(view: &RolloutView, group: &GroupView, choice: &RevisionDecision) -> bool {
     let RevisionDecision::Use { waits: Some(wait), .. } = choice else { return false };
     let switches_later = match wait.reason {
         WaitReason::Deferred | WaitReason::ApprovalNeeded => true,
@@ -336,7 +336,7 @@ pub(crate) fn comes_next(view: &RolloutView, group: &GroupFacts, choice: &Revisi
     switches_later && matches!(group.forecast, RevisionImpact::Rotate { .. }) && group.wave(view) <= view.next_wave()
 }
 
-fn group_progress(view: &RolloutView, group: &GroupFacts, choice: &RevisionDecision, is_stuck: bool) -> GroupProgress {
+fn group_progress(view: &RolloutView, group: &GroupView, choice: &RevisionDecision, is_stuck: bool) -> GroupProgress {
     if !group.has_part(view) {
         return GroupProgress::Ignored;
     }
@@ -351,7 +351,7 @@ fn group_progress(view: &RolloutView, group: &GroupFacts, choice: &RevisionDecis
     }
 }
 
-fn switching(view: &RolloutView, group: &GroupFacts, switch: &RevisionSwitch, is_stuck: bool) -> GroupProgress {
+fn switching(view: &RolloutView, group: &GroupView, switch: &RevisionSwitch, is_stuck: bool) -> GroupProgress {
     let in_wave = || match is_stuck {
         true => GroupProgress::Bypassed(WaitReason::Stuck, unrecorded(switch)),
         false => GroupProgress::Waiting,
@@ -372,7 +372,7 @@ fn switching(view: &RolloutView, group: &GroupFacts, switch: &RevisionSwitch, is
     }
 }
 
-fn on_target(view: &RolloutView, group: &GroupFacts, is_stuck: bool) -> GroupProgress {
+fn on_target(view: &RolloutView, group: &GroupView, is_stuck: bool) -> GroupProgress {
     let record = group.record().filter(|_| group.has_switched_to(&view.target));
     match record {
         None if group.has(&view.target.hash) => GroupProgress::InPlace,
@@ -390,7 +390,7 @@ fn on_target(view: &RolloutView, group: &GroupFacts, is_stuck: bool) -> GroupPro
     }
 }
 
-fn waiting(view: &RolloutView, group: &GroupFacts, wait: &Wait) -> GroupProgress {
+fn waiting(view: &RolloutView, group: &GroupView, wait: &Wait) -> GroupProgress {
     let switches_at_once = view.policy.without_rotation == WithoutRotation::AtOnce;
     let has_wave = group.keeps_its_wave(view) || group.is_returning(view);
     match (wait.reason, group.forecast) {

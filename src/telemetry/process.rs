@@ -9,13 +9,13 @@ const TICKS_PER_SECOND: f64 = 100.0;
 
 /// One reading of /proc.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Sample {
+struct ProcessSample {
     cpu_seconds: f64,
     resident_bytes: i64,
     peak_bytes: i64,
 }
 
-impl Sample {
+impl ProcessSample {
     /// Parses `/proc/self/stat` and `/proc/self/status`; `None` if their format is unexpected.
     fn parse(stat: &str, status: &str) -> Option<Self> {
         // The program name, in parentheses, may contain any character.
@@ -63,7 +63,7 @@ impl ProcessMetrics {
     /// Reads /proc again. On systems without it, the values do not change.
     pub(super) fn refresh(&self) {
         let read = |file: &str| fs::read_to_string(file).unwrap_or_default();
-        if let Some(sample) = Sample::parse(&read("/proc/self/stat"), &read("/proc/self/status")) {
+        if let Some(sample) = ProcessSample::parse(&read("/proc/self/stat"), &read("/proc/self/status")) {
             self.cpu.inc_by((sample.cpu_seconds - self.cpu.get()).max(0.0));
             self.resident.set(sample.resident_bytes);
             self.peak.set(sample.peak_bytes);
@@ -82,13 +82,13 @@ mod tests {
     fn program_name_with_spaces_and_parentheses_is_parsed() {
         let stat = "7 (a) b) c) S 1 7 7 0 -1 4194560 100 0 0 0 150 50 0 0 20 0 4 0 99 1 1";
         let status = "Name:\tx\nVmHWM:\t    2048 kB\nVmRSS:\t    1024 kB\n";
-        let expected = Sample { cpu_seconds: 2.0, resident_bytes: 1 << 20, peak_bytes: 2 << 20 };
-        assert_eq!(Sample::parse(stat, status), Some(expected));
+        let expected = ProcessSample { cpu_seconds: 2.0, resident_bytes: 1 << 20, peak_bytes: 2 << 20 };
+        assert_eq!(ProcessSample::parse(stat, status), Some(expected));
     }
 
     #[test]
     fn unexpected_proc_format_returns_no_sample() {
-        assert_eq!(Sample::parse("", ""), None);
-        assert_eq!(Sample::parse("7 (a) S 1", "VmRSS: x"), None);
+        assert_eq!(ProcessSample::parse("", ""), None);
+        assert_eq!(ProcessSample::parse("7 (a) S 1", "VmRSS: x"), None);
     }
 }

@@ -40,8 +40,8 @@ pub(crate) struct Freeze {
 
 /// Whether a rollout may replace nodes now.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Opening {
-    /// It may.
+pub(crate) enum WindowState {
+    /// A window is open, and no freeze is in effect.
     Open,
     /// No window is open.
     Closed {
@@ -93,14 +93,14 @@ impl Freeze {
 }
 
 /// Whether nodes may be replaced: one window of each list must be open, unless the list is empty, and there is no freeze.
-pub(crate) fn opening(windows: &[&[Window]], freezes: &[Freeze], now: Timestamp) -> Opening {
+pub(crate) fn window_state(windows: &[&[Window]], freezes: &[Freeze], now: Timestamp) -> WindowState {
     if is_open(windows, freezes, now) {
-        return Opening::Open;
+        return WindowState::Open;
     }
     let next = next_opening(windows, freezes, now);
     match freezes.iter().find(|freeze| freeze.contains(now)) {
-        Some(freeze) => Opening::Frozen { why: freeze.why.clone(), next },
-        None => Opening::Closed { next },
+        Some(freeze) => WindowState::Frozen { why: freeze.why.clone(), next },
+        None => WindowState::Closed { next },
     }
 }
 
@@ -208,14 +208,14 @@ mod tests {
     }
 
     fn next(text: &str, now: &str) -> Option<String> {
-        match opening(&[&[window(text)]], &[], at(now)) {
-            Opening::Closed { next } => next.map(|next| next.to_string()),
+        match window_state(&[&[window(text)]], &[], at(now)) {
+            WindowState::Closed { next } => next.map(|next| next.to_string()),
             other => panic!("{text} at {now}: {other:?}"),
         }
     }
 
     fn is_open(text: &str, now: &str) -> bool {
-        opening(&[&[window(text)]], &[], at(now)) == Opening::Open
+        window_state(&[&[window(text)]], &[], at(now)) == WindowState::Open
     }
 
     #[test]
@@ -264,13 +264,13 @@ mod tests {
         let freeze = Freeze { from: day("2026-12-18"), to: day("2027-01-04"), zone, why: "end of year".into() };
         let windows = [window("mon-thu 22:00-04:00 Europe/Berlin")];
         let lists: [&[Window]; 1] = [&windows];
-        let found = |now| opening(&lists, std::slice::from_ref(&freeze), at(now));
-        assert_eq!(found("2026-12-17T22:30:00Z"), Opening::Open);
-        let frozen = Opening::Frozen { why: "end of year".into(), next: Some(at("2027-01-04T23:00:00Z")) };
+        let found = |now| window_state(&lists, std::slice::from_ref(&freeze), at(now));
+        assert_eq!(found("2026-12-17T22:30:00Z"), WindowState::Open);
+        let frozen = WindowState::Frozen { why: "end of year".into(), next: Some(at("2027-01-04T23:00:00Z")) };
         assert_eq!(found("2026-12-17T23:00:00Z"), frozen, "both days are frozen, in their zone");
-        assert_eq!(found("2027-01-04T23:00:00Z"), Opening::Open, "the window of Monday goes on");
-        let always = opening(&[], std::slice::from_ref(&freeze), at("2026-12-20T00:00:00Z"));
-        assert!(matches!(always, Opening::Frozen { next: Some(next), .. } if next == at("2027-01-04T23:00:00Z")));
+        assert_eq!(found("2027-01-04T23:00:00Z"), WindowState::Open, "the window of Monday goes on");
+        let always = window_state(&[], std::slice::from_ref(&freeze), at("2026-12-20T00:00:00Z"));
+        assert!(matches!(always, WindowState::Frozen { next: Some(next), .. } if next == at("2027-01-04T23:00:00Z")));
     }
 
     /// A night that loses or gains an hour, the last of a month or a year, and zones that are not whole hours away.
@@ -320,10 +320,10 @@ mod tests {
     #[test]
     fn lists_of_windows_narrow_each_other() {
         let (all, wave) = ([window("mon-sun 20:00-06:00 UTC")], [window("sat-sun 04:00-08:00 UTC")]);
-        let found = opening(&[&all, &wave], &[], at("2026-08-20T21:00:00Z"));
-        assert_eq!(found, Opening::Closed { next: Some(at("2026-08-22T04:00:00Z")) });
+        let found = window_state(&[&all, &wave], &[], at("2026-08-20T21:00:00Z"));
+        assert_eq!(found, WindowState::Closed { next: Some(at("2026-08-22T04:00:00Z")) });
         let never = [window("12:00-13:00 UTC")];
-        assert_eq!(opening(&[&all, &never], &[], at("2026-08-20T21:00:00Z")), Opening::Closed { next: None });
+        assert_eq!(window_state(&[&all, &never], &[], at("2026-08-20T21:00:00Z")), WindowState::Closed { next: None });
         assert!(!opens_for_half_an_hour(&[&all, &never], &[], at("2026-08-20T21:00:00Z")));
         assert!(!opens_for_half_an_hour(&[&[window("12:00-12:20 UTC")]], &[], at("2026-08-20T21:00:00Z")));
         assert!(opens_for_half_an_hour(&[&all, &wave], &[], at("2026-08-20T21:00:00Z")));

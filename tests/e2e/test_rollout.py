@@ -66,7 +66,7 @@ def launched_images(group):
     return {versions[i["LaunchTemplate"]["Version"]]["LaunchTemplateData"]["ImageId"] for i in group.asg()["Instances"]}
 
 
-class Fleet:
+class RolloutGroups:
     """A canary and two other tenants, each with one group, in a cloud of their own."""
 
     def __init__(self, cloud, start_controller, make_tenant, rollout, flags=(), **rolling):
@@ -90,9 +90,9 @@ class Fleet:
 
 
 @pytest.fixture
-def make_fleet(own_cloud, start_controller, make_tenant):
-    """Starts a fleet: `make_fleet(policy, joinTimeout="10s")`."""
-    return lambda rollout, **rolling: Fleet(own_cloud(), start_controller, make_tenant, rollout, **rolling)
+def make_rollout_groups(own_cloud, start_controller, make_tenant):
+    """Starts the groups: `make_rollout_groups(policy, joinTimeout="10s")`."""
+    return lambda rollout, **rolling: RolloutGroups(own_cloud(), start_controller, make_tenant, rollout, **rolling)
 
 
 def first_change(group, after):
@@ -104,57 +104,57 @@ def first_change(group, after):
 
 @pytest.mark.private
 @pytest.mark.long
-def test_a_change_reaches_the_canary_first_and_the_rest_after_the_soak(make_fleet):
+def test_a_change_reaches_the_canary_first_and_the_rest_after_the_soak(make_rollout_groups):
     """Without waves, one line of the admin's replaces every node of the cluster at once."""
-    fleet = make_fleet(policy(soak="20s"))
-    cloud, (canary, other, _) = fleet.cloud, fleet.groups
+    rollout_groups = make_rollout_groups(policy(soak="20s"))
+    cloud, (canary, other, _) = rollout_groups.cloud, rollout_groups.groups
     mark = cloud.log_position()
-    set_image(cloud, fleet.new)
+    set_image(cloud, rollout_groups.new)
     wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
-    assert launched_images(canary) == {fleet.new} and canary.state() == "Ready"
+    assert launched_images(canary) == {rollout_groups.new} and canary.state() == "Ready"
     # A group that waits is Ready, says why it waits, and scales with what it has.
     pending = other.has_condition("RolloutPending", reason="WaveNotOpen")
     assert "wave rest (2 of 2)" in pending["message"] and other.has_condition("Ready") and other.writes(mark) == []
     other.patch_spec(eks={"minSize": 3})
     other.wait_ready(nodes=3)
-    assert launched_images(other) == {fleet.old}
+    assert launched_images(other) == {rollout_groups.old}
     assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
-    other.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
+    other.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the new image everywhere")
     found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
     assert found["status"]["groups"]["done"] == 3 and found["status"]["stable"] == "r1"
     soak = found["status"]["waves"][0]
-    rest = min(first_change(group, mark) for group in fleet.others)
+    rest = min(first_change(group, mark) for group in rollout_groups.others)
     assert first_change(canary, mark) < soak["settled"][:19] <= soak["passed"][:19] <= rest
     assert other.has_condition("RolloutPending", "False") and canary.wait_event("RevisionTaken", "wave canary")
-    assert max(group.max_unavailable_seen() for group in fleet.groups) == 1
+    assert max(group.max_unavailable_seen() for group in rollout_groups.groups) == 1
 
 
 @pytest.mark.private
 @pytest.mark.long
-def test_a_bad_image_halts_in_the_canary_and_the_canary_returns(make_fleet):
+def test_a_bad_image_halts_in_the_canary_and_the_canary_returns(make_rollout_groups):
     """An admin who wakes up must find one group that returned, and no other group that changed."""
-    fleet = make_fleet(policy(), joinTimeout="10s")
-    cloud, canary = fleet.cloud, fleet.canary
+    rollout_groups = make_rollout_groups(policy(), joinTimeout="10s")
+    cloud, canary = rollout_groups.cloud, rollout_groups.canary
     mark, broken = cloud.log_position(), cloud["amis"]["broken_never_joins"]
     set_image(cloud, broken)
     found = wait_revision(cloud, lambda r: phase(r) == "Halted", "the halt")
     halted = next(c for c in found["status"]["conditions"] if c["type"] == "Halted")
-    assert f"{fleet.tenants[0].namespace}/web" in halted["message"] and "rollout resume" in halted["message"]
-    canary.wait(lambda _: fleet.settled(fleet.old), ROLLOUT, "the return")
-    assert [group.writes(mark) for group in fleet.others] == [[], []]
+    assert f"{rollout_groups.tenants[0].namespace}/web" in halted["message"] and "rollout resume" in halted["message"]
+    canary.wait(lambda _: rollout_groups.settled(rollout_groups.old), ROLLOUT, "the return")
+    assert [group.writes(mark) for group in rollout_groups.others] == [[], []]
     (behind,) = newest(cloud)["status"]["behind"]
     assert (behind["group"], behind["revision"], behind["reason"]) == (canary.key, "r1", "Failed") and waves(newest(cloud))["canary"] == "Open"
     assert canary.wait_event("RevisionReturned", "ReplacementsNotReady") and cloud.config_events("is halted")
     assert canary.status()["rollout"]["refused"] == found["metadata"]["name"]
-    set_image(cloud, fleet.new)
+    set_image(cloud, rollout_groups.new)
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the corrected change")
-    canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the corrected image everywhere")
+    canary.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the corrected image everywhere")
     assert phase(revisions(cloud)[found["metadata"]["name"]]) == "Superseded"
 
 
-def check_commands(fleet, path):
+def check_commands(rollout_groups, path):
     """`plan` and `explain` show what a group that waits has, and `plan --config` in which order a change reaches the groups."""
-    cloud, other = fleet.cloud, fleet.others[0]
+    cloud, other = rollout_groups.cloud, rollout_groups.others[0]
     code, found = test_plan.planned(cloud, other.key)
     (answer,), place = found["groups"], found["groups"][0]["rollout"]
     assert (code, answer["change"], place["revision"], place["reason"]) == (test_plan.NOTHING, "unchanged", "r1", "Paused")
@@ -162,7 +162,7 @@ def check_commands(fleet, path):
     _, text, _ = test_plan.plan(cloud, other.key)
     assert "the rollout of r2 is paused" in text and "r2 replaces 2 nodes" in text, text
     explained = test_plan.run(cloud, "explain", other.key)
-    assert fleet.old in explained.stdout and fleet.new not in explained.stdout and "the group has r1" in explained.stderr + explained.stdout
+    assert rollout_groups.old in explained.stdout and rollout_groups.new not in explained.stdout and "the group has r1" in explained.stderr + explained.stdout
     third = rotation.images(cloud)[2]
     change = {"annotationSelector": "e2e", "defaults": {"spec": {"eks": {"configuration": {"image": third}}}}}
     file = test_plan.new_config(cloud, path, lambda data: data.update(conditionals=yaml.safe_dump([change])))
@@ -175,82 +175,82 @@ def check_commands(fleet, path):
     assert re.search(r"ends about 20\S+Z, if nothing fails", text), text
 
 
-def check_quota(fleet, path):
+def check_quota(rollout_groups, path):
     """The quotas of a change count in its plan, and not those that the group has until then."""
-    cloud, tenant = fleet.cloud, fleet.tenants[1]
-    fleet.controller.kill()
+    cloud, tenant = rollout_groups.cloud, rollout_groups.tenants[1]
+    rollout_groups.controller.kill()
     second = tenant.group("second", size=(1, 1))
     quotas = yaml.safe_dump({"quotas": {tenant.namespace: {"maxGroups": 1}}})
     file = test_plan.new_config(cloud, path, lambda data: data.update(policy=quotas))
     _, text, _ = test_plan.plan(cloud, "--config", file, second.key)
     assert f"policy.quotas[{tenant.namespace}]" in text, text
     second.delete()
-    fleet.controller.start()
+    rollout_groups.controller.start()
     second.wait_gone()
 
 
 @pytest.mark.private
 @pytest.mark.long
-def test_a_wave_with_a_percentage_delays_all_other_groups(make_fleet):
+def test_a_wave_with_a_percentage_delays_all_other_groups(make_rollout_groups):
     """A percentage of the groups switches early. All other groups wait for them, although no selector separates them."""
     waves_of = [{"name": "early", "percent": 30, "soak": "15s"}, {"name": "rest"}]
-    fleet = make_fleet(yaml.safe_dump({"waves": waves_of}))
-    cloud, mark = fleet.cloud, fleet.cloud.log_position()
-    set_image(cloud, fleet.new)
+    rollout_groups = make_rollout_groups(yaml.safe_dump({"waves": waves_of}))
+    cloud, mark = rollout_groups.cloud, rollout_groups.cloud.log_position()
+    set_image(cloud, rollout_groups.new)
     wait_revision(cloud, lambda r: waves(r).get("early") == "Soaking", "the soak of the early wave")
-    (early,) = [group for group in fleet.groups if group.writes(mark)]
-    assert launched_images(early) == {fleet.new}
+    (early,) = [group for group in rollout_groups.groups if group.writes(mark)]
+    assert launched_images(early) == {rollout_groups.new}
     found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
-    early.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
-    rest = min(first_change(group, mark) for group in fleet.groups if group is not early)
+    early.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the new image everywhere")
+    rest = min(first_change(group, mark) for group in rollout_groups.groups if group is not early)
     assert found["status"]["waves"][0]["groups"] == 1 and found["status"]["waves"][0]["passed"][:19] <= rest
 
 
 @pytest.mark.private
 @pytest.mark.long
-def test_people_pause_abort_and_undo(make_fleet, tmp_path):
+def test_people_pause_abort_and_undo(make_rollout_groups, tmp_path):
     """A person who has doubts must be able to stop a change in the middle, and to take it back."""
-    fleet = make_fleet(policy(soak="1s"))
-    cloud = fleet.cloud
-    set_image(cloud, fleet.new)
+    rollout_groups = make_rollout_groups(policy(soak="1s"))
+    cloud = rollout_groups.cloud
+    set_image(cloud, rollout_groups.new)
     name = wait_revision(cloud, lambda r: waves(r).get("canary") == "Open", "the canary wave")["metadata"]["name"]
     order(cloud, name, paused=True)
     time.sleep(8)
     mark = cloud.log_position()
     time.sleep(8)
     assert [e for e in cloud.aws_events(mark) if e["kind"] == "call" and "Terminate" in e["operation"]] == []
-    assert fleet.others[0].has_condition("RolloutPending", reason="Paused")
-    check_commands(fleet, tmp_path / "new.yaml")
-    check_quota(fleet, tmp_path / "quota.yaml")
+    assert rollout_groups.others[0].has_condition("RolloutPending", reason="Paused")
+    check_commands(rollout_groups, tmp_path / "new.yaml")
+    check_quota(rollout_groups, tmp_path / "quota.yaml")
     order(cloud, name, paused=False)
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
-    fleet.canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
+    rollout_groups.canary.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the new image everywhere")
     order(cloud, name, aborted=True)
     wait_revision(cloud, lambda r: phase(r) == "Aborted", "the return")
-    fleet.canary.wait(lambda _: fleet.settled(fleet.old), ROLLOUT, "the old image everywhere")
+    rollout_groups.canary.wait(lambda _: rollout_groups.settled(rollout_groups.old), ROLLOUT, "the old image everywhere")
     assert cloud.config_events("revert the ConfigMap")
-    set_image(cloud, fleet.old)
+    set_image(cloud, rollout_groups.old)
     wait_revision(cloud, lambda r: r["metadata"]["name"] != name and phase(r) == "Complete", "the revert")
 
 
 @pytest.mark.private
 @pytest.mark.long
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_killed_controller_ends_where_an_undisturbed_one_does(make_fleet, seed):
+def test_a_killed_controller_ends_where_an_undisturbed_one_does(make_rollout_groups, seed):
     """A rollout takes days, in which every controller is replaced several times."""
-    fleet, chance = make_fleet(policy(soak="3s")), random.Random(seed)
-    cloud, mark = fleet.cloud, fleet.cloud.log_position()
-    set_image(cloud, fleet.new)
+    rollout_groups, chance = make_rollout_groups(policy(soak="3s")), random.Random(seed)
+    cloud, mark = rollout_groups.cloud, rollout_groups.cloud.log_position()
+    set_image(cloud, rollout_groups.new)
     for _ in range(6):
         time.sleep(chance.uniform(0.3, 5))
-        fleet.controller.kill()
-        fleet.controller.start()
+        rollout_groups.controller.kill()
+        rollout_groups.controller.start()
     found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
-    fleet.canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
+    rollout_groups.canary.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the new image everywhere")
     assert set(revisions(cloud)) == {"r1", "r2"}, "one content has one revision"
-    rest = min(first_change(group, mark) for group in fleet.others)
+    rest = min(first_change(group, mark) for group in rollout_groups.others)
     assert found["status"]["waves"][0]["passed"][:19] <= rest
-    assert max(group.max_unavailable_seen() for group in fleet.groups) == 1
+    assert max(group.max_unavailable_seen() for group in rollout_groups.groups) == 1
 
 
 def next_minute(after):
@@ -260,10 +260,10 @@ def next_minute(after):
 
 @pytest.mark.private
 @pytest.mark.long
-def test_windows_approvals_and_deferrals_decide_when(make_fleet):
+def test_windows_approvals_and_deferrals_decide_when(make_rollout_groups):
     """The controller must respect an admin's windows, an approval and a tenant's deferral, and none of them may delay the change forever."""
-    fleet = make_fleet(policy(soak="1s"))
-    cloud, (canary, late, other) = fleet.cloud, fleet.groups
+    rollout_groups = make_rollout_groups(policy(soak="1s"))
+    cloud, (canary, late, other) = rollout_groups.cloud, rollout_groups.groups
     mark, opens = cloud.log_position(), next_minute(20)
     times = {
         "windows": [{"from": opens, "to": next_minute(20 * 60), "zone": "UTC"}],
@@ -271,21 +271,21 @@ def test_windows_approvals_and_deferrals_decide_when(make_fleet):
         "waves": [{"name": "canary", "namespaces": "rollout/wave = canary"}, {"name": "rest", "approval": "admin"}],
     }
     cloud.edit_config_map(lambda data: data.update(rollout=yaml.safe_dump(times)))
-    cloud.patch(f"/api/v1/namespaces/{fleet.tenants[1].namespace}", {"metadata": {"annotations": {harness.PREFIX + "defer-until": "2099-01-01T00:00:00Z"}}})
-    set_image(cloud, fleet.new)
+    cloud.patch(f"/api/v1/namespaces/{rollout_groups.tenants[1].namespace}", {"metadata": {"annotations": {harness.PREFIX + "defer-until": "2099-01-01T00:00:00Z"}}})
+    set_image(cloud, rollout_groups.new)
     pending = canary.wait(lambda _: canary.has_condition("RolloutPending", reason="WindowClosed"), ROLLOUT, "the closed window")
     assert f"T{opens}:00Z" in pending["message"] and canary.has_condition("Ready") and canary.writes(mark) == []
     found = wait_revision(cloud, lambda r: waves(r).get("canary") == "Passed", "the canary wave")
-    assert found["status"]["waves"][0]["settled"][11:16] >= opens and launched_images(canary) == {fleet.new}
+    assert found["status"]["waves"][0]["settled"][11:16] >= opens and launched_images(canary) == {rollout_groups.new}
     status = test_plan.run(cloud, "rollout", "status").stdout
     assert "wave rest (2 of 2) waits for an approval: instance-manager rollout approve r2 --wave rest" in status, status
     assert [late.writes(mark), other.writes(mark)] == [[], []]
     approved = test_plan.run(cloud, "rollout", "approve", "2", "--wave", "rest")
     assert approved.returncode == 0 and "wave rest is approved" in approved.stdout, approved
     late.wait(lambda _: late.has_condition("RolloutPending", reason="Deferred"), ROLLOUT, "the deferral")
-    other.wait(lambda _: launched_images(other) == {fleet.new}, ROLLOUT, "the new image of the other group")
+    other.wait(lambda _: launched_images(other) == {rollout_groups.new}, ROLLOUT, "the new image of the other group")
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the end, which waits for no tenant")
-    late.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the end of the deferral")
+    late.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the end of the deferral")
     seconds = [calendar.timegm(time.strptime(at[:19], "%Y-%m-%dT%H:%M:%S")) for at in (newest(cloud)["status"]["waves"][1]["opened"], first_change(late, mark))]
     assert 39 <= seconds[1] - seconds[0] <= ROLLOUT, "the deadline is counted from the opening of the wave"
 
@@ -293,16 +293,16 @@ def test_windows_approvals_and_deferrals_decide_when(make_fleet):
 @pytest.mark.private
 @pytest.mark.long
 @pytest.mark.parametrize("surge", [0, 1])
-def test_a_window_that_closes_lets_what_has_begun_end(make_fleet, surge):
+def test_a_window_that_closes_lets_what_has_begun_end(make_rollout_groups, surge):
     """A night's rotation that runs into the day takes no further node, and leaves none half drained or in standby."""
-    fleet = make_fleet(policy(soak="1s"), maxSurge=surge)
-    cloud, canary, tenant = fleet.cloud, fleet.canary, fleet.tenants[0]
+    rollout_groups = make_rollout_groups(policy(soak="1s"), maxSurge=surge)
+    cloud, canary, tenant = rollout_groups.cloud, rollout_groups.canary, rollout_groups.tenants[0]
     rotation.block_drains(tenant, 2)
     closes = next_minute(30)
     windows = [{"from": next_minute(-12 * 3600), "to": closes, "zone": "UTC"}]
     cloud.edit_config_map(lambda data: data.update(rollout=policy(soak="1s", windows=windows)))
     old, mark = canary.instances(), cloud.log_position()
-    set_image(cloud, fleet.new)
+    set_image(cloud, rollout_groups.new)
     rotation.wait_draining(canary)
     assert len(rotation.in_standby(canary)) == surge
     assert time.strftime("%H:%M", time.gmtime()) != closes, "the window closed before the drain began"
@@ -316,80 +316,80 @@ def test_a_window_that_closes_lets_what_has_begun_end(make_fleet, surge):
     assert rotation.in_standby(canary) == [] and not any(node["spec"].get("unschedulable") for node in canary.nodes())
     assert any("window is closed" in c.get("message", "") for c in canary.status()["conditions"]), canary.status()
     cloud.edit_config_map(lambda data: data.update(rollout=policy(soak="1s")))
-    canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the rest, without windows")
-    assert max(group.max_unavailable_seen() for group in fleet.groups) == 1 - surge
+    canary.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the rest, without windows")
+    assert max(group.max_unavailable_seen() for group in rollout_groups.groups) == 1 - surge
 
 
 @pytest.mark.private
 @pytest.mark.long
-def test_the_budget_limits_all_groups_together_and_names_its_users(make_fleet):
+def test_the_budget_limits_all_groups_together_and_names_its_users(make_rollout_groups):
     """Each group respects its maxUnavailable, but together they would replace half of the cluster at once."""
-    fleet = make_fleet(yaml.safe_dump({"budget": {"nodes": 1}}))
-    cloud, (first, *_) = fleet.cloud, fleet.groups
-    rotation.block_drains(fleet.tenants[0], 2)
-    set_image(cloud, fleet.new)
+    rollout_groups = make_rollout_groups(yaml.safe_dump({"budget": {"nodes": 1}}))
+    cloud, (first, *_) = rollout_groups.cloud, rollout_groups.groups
+    rotation.block_drains(rollout_groups.tenants[0], 2)
+    set_image(cloud, rollout_groups.new)
     # A drain that a PodDisruptionBudget holds uses the budget up: the others wait, and say for what.
     waits = lambda group: group.has_condition("RolloutPending", reason="BudgetUsedUp") or "nodes 1" in str(group.status()["conditions"])  # noqa: E731
-    support.eventually(lambda: rotation.draining_nodes(first) or any(len(launched_images(g)) == 2 for g in fleet.others), ROLLOUT, "the first node")
+    support.eventually(lambda: rotation.draining_nodes(first) or any(len(launched_images(g)) == 2 for g in rollout_groups.others), ROLLOUT, "the first node")
     if rotation.draining_nodes(first):
-        for group in fleet.others:
+        for group in rollout_groups.others:
             group.wait(lambda g: waits(g) and g.has_condition("Ready"), ROLLOUT, "a group that is Ready and says why it waits")
         # Counts alone are written every half minute.
         used = f"1 of 1 (nodes); unavailable nodes: {first.key} 1"
         support.eventually(lambda: used in test_plan.run(cloud, "rollout", "status").stdout, ROLLOUT, "who uses the budget up")
-    rotation.allow_disruptions(fleet.tenants[0])
-    first.wait(lambda _: fleet.settled(fleet.new), 2 * ROLLOUT, "the new image everywhere")
+    rotation.allow_disruptions(rollout_groups.tenants[0])
+    first.wait(lambda _: rollout_groups.settled(rollout_groups.new), 2 * ROLLOUT, "the new image everywhere")
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
-    names = [group.scaling_group for group in fleet.groups]
+    names = [group.scaling_group for group in rollout_groups.groups]
     assert logs.max_unavailable_seen(cloud.aws_events(), cloud.audit(), *names) == 1
 
 
 @pytest.mark.private
 @pytest.mark.long
-def test_a_blocked_drain_gives_its_node_of_the_budget_back(make_fleet):
+def test_a_blocked_drain_gives_its_node_of_the_budget_back(make_rollout_groups):
     """One tenant's PodDisruptionBudget must not use up the budget of the cluster, and keep a fix from all others."""
     waves_of = [{"name": "canary", "namespaces": "rollout/wave = canary"}, {"name": "rest"}]
-    fleet = make_fleet(yaml.safe_dump({"budget": {"nodes": 1}, "patience": "30s", "waves": waves_of}))
-    cloud, canary, tenant = fleet.cloud, fleet.canary, fleet.tenants[0]
+    rollout_groups = make_rollout_groups(yaml.safe_dump({"budget": {"nodes": 1}, "patience": "30s", "waves": waves_of}))
+    cloud, canary, tenant = rollout_groups.cloud, rollout_groups.canary, rollout_groups.tenants[0]
     rotation.block_drains(tenant, 2)
-    set_image(cloud, fleet.new)
+    set_image(cloud, rollout_groups.new)
     rotation.wait_draining(canary)
     locked = canary.wait(lambda g: g.has_condition("Locked"), ROLLOUT, "the way that it makes")
     assert "other groups go first" in locked["message"] and "PodDisruptionBudget app" in locked["message"], locked
     assert rotation.draining_nodes(canary) == [] and canary.has_condition("Ready")
-    for group in fleet.others:
-        group.wait(lambda g: launched_images(g) == {fleet.new} and g.state() == "Ready", ROLLOUT, "the other groups")
+    for group in rollout_groups.others:
+        group.wait(lambda g: launched_images(g) == {rollout_groups.new} and g.state() == "Ready", ROLLOUT, "the other groups")
     found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
     assert [(b["group"], b["reason"]) for b in found["status"]["behind"]] == [(canary.key, "Stuck")]
     # No other group waits, so its node is drained again.
     rotation.wait_draining(canary)
     rotation.allow_disruptions(tenant)
-    canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
-    names = [group.scaling_group for group in fleet.groups]
+    canary.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the new image everywhere")
+    names = [group.scaling_group for group in rollout_groups.groups]
     assert logs.max_unavailable_seen(cloud.aws_events(), cloud.audit(), *names) == 1
 
 
 @pytest.mark.private
 @pytest.mark.long
-def test_drains_that_will_block_are_reported_during_the_soak(make_fleet, tmp_path):
+def test_drains_that_will_block_are_reported_during_the_soak(make_rollout_groups, tmp_path):
     """A tenant must learn in time of a budget that allows no eviction, and not from a drain that hangs at night."""
-    fleet = make_fleet(policy(soak="60s"))
-    cloud, canary, other, tenant = fleet.cloud, fleet.canary, fleet.others[0], fleet.tenants[1]
+    rollout_groups = make_rollout_groups(policy(soak="60s"))
+    cloud, canary, other, tenant = rollout_groups.cloud, rollout_groups.canary, rollout_groups.others[0], rollout_groups.tenants[1]
     rotation.block_drains(tenant, 2)
-    change = {"annotationSelector": "e2e", "defaults": {"spec": {"eks": {"configuration": {"image": fleet.new}}}}}
+    change = {"annotationSelector": "e2e", "defaults": {"spec": {"eks": {"configuration": {"image": rollout_groups.new}}}}}
     file = test_plan.new_config(cloud, tmp_path / "new.yaml", lambda data: data.update(conditionals=yaml.safe_dump([change])))
     _, found = test_plan.planned(cloud, "--config", file, "-A")
     early, rest = found["rollout"]["waves"]
     assert "wouldBlock" not in early and {(b["group"], b["kind"], b["budget"]) for b in rest["wouldBlock"]} == {(other.key, "never", "app")}
     assert len(rest["wouldBlock"]) == 2 and found["rollout"]["maxUnavailable"] == 2, found["rollout"]
     mark = cloud.log_position()
-    set_image(cloud, fleet.new)
+    set_image(cloud, rollout_groups.new)
     wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
     foreseen = other.wait(lambda _: other.has_condition("DrainForeseen"), ROLLOUT, "the forecast")
     for words in (f"ReplicaSet {tenant.namespace}/app-", "PodDisruptionBudget app, maxUnavailable 0 of 2 pods", "maxUnavailable: 1"):
         assert words in foreseen["message"], foreseen
     assert other.has_condition("Ready") and other.writes(mark) == [] and other.wait_event("DrainForeseen", "can never allow")
-    assert not any(group.condition("DrainForeseen") for group in (canary, fleet.others[1])), "their drains will not be held up"
+    assert not any(group.condition("DrainForeseen") for group in (canary, rollout_groups.others[1])), "their drains will not be held up"
     status = lambda: test_plan.run(cloud, "rollout", "status").stdout  # noqa: E731
     support.eventually(lambda: re.search(rf"{other.key} +drains for r2 \(wave rest\) are expected to block", status()), ROLLOUT, "the line of rollout status")
     # Another look that finds the same writes nothing.
@@ -399,7 +399,7 @@ def test_drains_that_will_block_are_reported_during_the_soak(make_fleet, tmp_pat
     rotation.allow_disruptions(tenant)
     other.wait(lambda _: other.has_condition("DrainForeseen", "False"), ROLLOUT, "the end of the forecast")
     assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
-    other.wait(lambda _: fleet.settled(fleet.new), 2 * ROLLOUT, "the new image everywhere")
+    other.wait(lambda _: rollout_groups.settled(rollout_groups.new), 2 * ROLLOUT, "the new image everywhere")
     assert "DRAIN FORESEEN" not in status()
 
 
@@ -412,35 +412,35 @@ def publish(cloud, image):
 
 @pytest.mark.private
 @pytest.mark.long
-def test_a_new_image_of_aws_reaches_groups_in_waves(make_fleet):
+def test_a_new_image_of_aws_reaches_groups_in_waves(make_rollout_groups):
     """`image: latest` of 9,000 tenants must not replace every node of the cluster on the day on which AWS publishes an image."""
-    fleet = make_fleet(policy(soak="40s"))
-    cloud, (canary, other, _) = fleet.cloud, fleet.groups
+    rollout_groups = make_rollout_groups(policy(soak="40s"))
+    cloud, (canary, other, _) = rollout_groups.cloud, rollout_groups.groups
     alias, mark = "amazon-linux-2023/x86_64/standard/recommended", cloud.log_position()
-    publish(cloud, fleet.old)
+    publish(cloud, rollout_groups.old)
     set_image(cloud, "latest")
     found = wait_revision(cloud, lambda r: phase(r) == "Complete" and r["status"].get("images"), "the images of the revision")
-    assert found["status"]["images"] == {alias: fleet.old} and found["metadata"]["name"] == "r2"
-    assert fleet.settled(fleet.old), "the same image by another name replaces nothing"
-    publish(cloud, fleet.new)
+    assert found["status"]["images"] == {alias: rollout_groups.old} and found["metadata"]["name"] == "r2"
+    assert rollout_groups.settled(rollout_groups.old), "the same image by another name replaces nothing"
+    publish(cloud, rollout_groups.new)
     found = wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
-    assert (found["metadata"]["name"], found["spec"]["images"], found["spec"]["from"]["manager"]) == ("r3", {alias: fleet.new}, "AWS")
-    assert launched_images(canary) == {fleet.new}
+    assert (found["metadata"]["name"], found["spec"]["images"], found["spec"]["from"]["manager"]) == ("r3", {alias: rollout_groups.new}, "AWS")
+    assert launched_images(canary) == {rollout_groups.new}
     answer = test_plan.planned(cloud, other.key)[1]["groups"][0]
     assert answer["steps"] == [] and answer["rollout"]["revision"] == "r2" and answer["rollout"]["target"] == "r3", answer
     # A group that waits launches the image that it has, also with a controller that is new.
-    fleet.controller.kill()
-    fleet.controller.start()
+    rollout_groups.controller.kill()
+    rollout_groups.controller.start()
     other.patch_spec(eks={"minSize": 3})
     other.wait_ready(nodes=3)
-    assert launched_images(other) == {fleet.old}
+    assert launched_images(other) == {rollout_groups.old}
     assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
-    other.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
+    other.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the new image everywhere")
     found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
-    rest = min(first_change(group, mark) for group in fleet.others)
+    rest = min(first_change(group, mark) for group in rollout_groups.others)
     assert found["status"]["waves"][0]["passed"][:19] <= rest and len(revisions(cloud)) == 3
     shown = test_plan.run(cloud, "rollout", "history", "--revision", "3").stdout
-    assert f"image {alias}: {fleet.old} -> {fleet.new}" in shown and "by AWS" in shown, shown
+    assert f"image {alias}: {rollout_groups.old} -> {rollout_groups.new}" in shown and "by AWS" in shown, shown
 
 
 def set_label(cloud, image, team):
@@ -457,89 +457,89 @@ def teams(group):
 
 @pytest.mark.private
 @pytest.mark.long
-def test_labels_change_on_running_nodes_in_waves_or_at_once(make_fleet):
+def test_labels_change_on_running_nodes_in_waves_or_at_once(make_rollout_groups):
     """A label that breaks a scheduler must reach the canary first where the admin asks for it, and cost no node in any case."""
-    fleet = make_fleet(policy(soak="25s", withoutRotation="waves"), inPlace=["labels"])
-    cloud, (canary, other, _) = fleet.cloud, fleet.groups
-    old = [sorted(group.instances()) for group in fleet.groups]
-    set_label(cloud, fleet.old, "search")
+    rollout_groups = make_rollout_groups(policy(soak="25s", withoutRotation="waves"), inPlace=["labels"])
+    cloud, (canary, other, _) = rollout_groups.cloud, rollout_groups.groups
+    old = [sorted(group.instances()) for group in rollout_groups.groups]
+    set_label(cloud, rollout_groups.old, "search")
     wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
-    assert teams(canary) == {"search"} and [teams(group) for group in fleet.others] == [{None}] * 2
+    assert teams(canary) == {"search"} and [teams(group) for group in rollout_groups.others] == [{None}] * 2
     assert other.has_condition("RolloutPending", reason="WaveNotOpen") and other.has_condition("Ready")
     # What a group that waits launches has the labels of before.
     cloud.boto("autoscaling").set_desired_capacity(AutoScalingGroupName=other.scaling_group, DesiredCapacity=3)
     other.wait(lambda g: len(g.ready_nodes()) == 3, ROLLOUT, "the new node")
     assert teams(other) == {None} and waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
-    other.wait(lambda _: all(teams(group) == {"search"} for group in fleet.groups), ROLLOUT, "the label everywhere")
+    other.wait(lambda _: all(teams(group) == {"search"} for group in rollout_groups.groups), ROLLOUT, "the label everywhere")
     # By default, what replaces no node reaches all groups at once.
     cloud.edit_config_map(lambda data: data.update(rollout=policy(soak="300s")))
-    set_label(cloud, fleet.old, "ads")
-    other.wait(lambda _: all(teams(group) == {"ads"} for group in fleet.groups), ROLLOUT, "the label everywhere, without a wave")
+    set_label(cloud, rollout_groups.old, "ads")
+    other.wait(lambda _: all(teams(group) == {"ads"} for group in rollout_groups.groups), ROLLOUT, "the label everywhere, without a wave")
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the end, without a soak")
-    assert all(set(before) <= set(group.instances()) for before, group in zip(old, fleet.groups))
-    assert [rotation.terminated(group) for group in fleet.groups] == [[], [], []]
+    assert all(set(before) <= set(group.instances()) for before, group in zip(old, rollout_groups.groups))
+    assert [rotation.terminated(group) for group in rollout_groups.groups] == [[], [], []]
 
 
 @pytest.mark.private
 @pytest.mark.long
-def test_plan_names_the_next_revision_of_each_group(make_fleet):
+def test_plan_names_the_next_revision_of_each_group(make_rollout_groups):
     """A user who runs `plan` during a rollout asks what happens in the next minutes, and not what the ConfigMap contains."""
-    fleet = make_fleet(policy(soak="60s"))
-    cloud, (canary, approved, waiting) = fleet.cloud, fleet.groups
-    set_image(cloud, fleet.new)
+    rollout_groups = make_rollout_groups(policy(soak="60s"))
+    cloud, (canary, approved, waiting) = rollout_groups.cloud, rollout_groups.groups
+    set_image(cloud, rollout_groups.new)
     wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
-    fleet.controller.stop()
+    rollout_groups.controller.stop()
     approved.annotate(approve_revision="2")
     _, answer = test_plan.planned(cloud, "--all-namespaces")
     places = {plan["group"]: plan["rollout"] for plan in answer["groups"]}
-    found = [(places[group.key]["revision"], places[group.key]["takes"]) for group in fleet.groups]
+    found = [(places[group.key]["revision"], places[group.key]["takes"]) for group in rollout_groups.groups]
     assert found == [("r2", False), ("r2", True), ("r1", False)]
-    fleet.controller.start()
+    rollout_groups.controller.start()
     hashes = {name: revision["spec"]["hash"] for name, revision in revisions(cloud).items()}
     has = lambda group: group.status().get("boundariesRevision") == hashes[places[group.key]["revision"]]  # noqa: E731
     approved.wait(has, ROLLOUT, "the revision that was planned")
-    approved.wait(lambda group: launched_images(group) == {fleet.new}, ROLLOUT, "its nodes")
-    assert has(canary) and has(waiting) and launched_images(waiting) == {fleet.old}
+    approved.wait(lambda group: launched_images(group) == {rollout_groups.new}, ROLLOUT, "its nodes")
+    assert has(canary) and has(waiting) and launched_images(waiting) == {rollout_groups.old}
     assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
 
 
 @pytest.mark.private
 @pytest.mark.long
-def test_a_group_that_a_backup_restored_without_its_status_waits_for_its_turn(make_fleet):
+def test_a_group_that_a_backup_restored_without_its_status_waits_for_its_turn(make_rollout_groups):
     """Backups leave out statuses. A group that looks new, but has nodes, must not take a change ahead of its wave."""
-    fleet = make_fleet(policy(soak="25s"))
-    cloud, other = fleet.cloud, fleet.others[0]
-    set_image(cloud, fleet.new)
+    rollout_groups = make_rollout_groups(policy(soak="25s"))
+    cloud, other = rollout_groups.cloud, rollout_groups.others[0]
+    set_image(cloud, rollout_groups.new)
     wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
-    fleet.controller.stop()
+    rollout_groups.controller.stop()
     cloud.patch(f"{other.path}/status", {"status": None})
-    mark, fleet.controller = cloud.log_position(), fleet.controller.start()
+    mark, rollout_groups.controller = cloud.log_position(), rollout_groups.controller.start()
     pending = other.wait(lambda g: g.has_condition("RolloutPending"), ROLLOUT, "the reason of the wait")
     assert pending["reason"] == "RevisionUnknown" and "its status records no BoundariesRevision" in pending["message"], pending
     assert other.writes(mark) == [] and waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
-    other.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
+    other.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the new image everywhere")
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
-    assert max(group.max_unavailable_seen() for group in fleet.groups) == 1
+    assert max(group.max_unavailable_seen() for group in rollout_groups.groups) == 1
 
 
 @pytest.mark.private
-def test_a_change_that_a_group_cannot_use_is_not_given_to_it(make_fleet):
+def test_a_change_that_a_group_cannot_use_is_not_given_to_it(make_rollout_groups):
     """A policy that forbids what tenants have must make the first of them wait with what it has, and halt before the rest."""
-    fleet = make_fleet(policy(soak="2s"))
-    cloud, wanted = fleet.cloud, "AmazonS3ReadOnlyAccess"
-    fleet.canary.patch_spec(managedPolicies=[wanted])
-    fleet.canary.wait_ready(nodes=2)
+    rollout_groups = make_rollout_groups(policy(soak="2s"))
+    cloud, wanted = rollout_groups.cloud, "AmazonS3ReadOnlyAccess"
+    rollout_groups.canary.patch_spec(managedPolicies=[wanted])
+    rollout_groups.canary.wait_ready(nodes=2)
     mark = cloud.log_position()
     before = cloud.get(harness.CONFIG)["data"]
     forbids = yaml.safe_dump({"managedPolicies": ["AmazonSSM*"]})
-    cloud.edit_config_map(lambda data: data.update(policy=forbids, conditionals=data["conditionals"].replace(fleet.old, fleet.new)))
+    cloud.edit_config_map(lambda data: data.update(policy=forbids, conditionals=data["conditionals"].replace(rollout_groups.old, rollout_groups.new)))
     found = wait_revision(cloud, lambda r: r["metadata"]["name"] == "r2" and phase(r) == "Halted", "the halt")
     behind = {found["group"]: found["message"] for found in found["status"]["behind"]}
-    assert list(behind) == [fleet.canary.key] and wanted in behind[fleet.canary.key], found["status"]
-    assert "other changes" not in behind[fleet.canary.key], "nothing of the new revision is applied"
+    assert list(behind) == [rollout_groups.canary.key] and wanted in behind[rollout_groups.canary.key], found["status"]
+    assert "other changes" not in behind[rollout_groups.canary.key], "nothing of the new revision is applied"
     own = revisions(cloud)["r1"]["spec"]["hash"]
-    for group in fleet.groups:
+    for group in rollout_groups.groups:
         assert group.has_condition("Ready") and group.has_condition("Stalled", "False"), group.status()
         assert group.status()["boundariesRevision"] == own and group.writes(mark) == []
     cloud.edit_config_map(lambda data: (data.clear(), data.update(before)))
@@ -548,26 +548,26 @@ def test_a_change_that_a_group_cannot_use_is_not_given_to_it(make_fleet):
 
 @pytest.mark.private
 @pytest.mark.long
-def test_a_lock_on_the_config_map_blocks_the_change_across_a_downgrade(make_fleet):
+def test_a_lock_on_the_config_map_blocks_the_change_across_a_downgrade(make_rollout_groups):
     """Releases without rollouts know no waves. They would replace the nodes of every tenant at once."""
-    fleet = make_fleet(policy(soak="300s"))
-    cloud = fleet.cloud
-    set_image(cloud, fleet.new)
+    rollout_groups = make_rollout_groups(policy(soak="300s"))
+    cloud = rollout_groups.cloud
+    set_image(cloud, rollout_groups.new)
     wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
     lock = "instancemgr.keikoproj.io/lock-upgrades"
     cloud.patch(harness.CONFIG, {"metadata": {"annotations": {lock: "true"}}})
-    fleet.controller.kill()
+    rollout_groups.controller.kill()
     # An older release reads neither the key nor the revisions.
     cloud.edit_config_map(lambda data: data.pop("rollout"))
     cloud.api("DELETE", DEFINITION)
     support.eventually(lambda: cloud.api("GET", REVISIONS).status_code == 404, harness.WAIT, "no definition")
-    fleet.controller.start()
-    for group in fleet.others:
+    rollout_groups.controller.start()
+    for group in rollout_groups.others:
         group.wait(lambda g: g.has_condition("Locked", "True"), what="the lock")
-        assert launched_images(group) == {fleet.old} and group.has_condition("Ready"), group.status()
-    assert [len(group.instances()) for group in fleet.groups] == [2, 2, 2] and launched_images(fleet.canary) == {fleet.new}
+        assert launched_images(group) == {rollout_groups.old} and group.has_condition("Ready"), group.status()
+    assert [len(group.instances()) for group in rollout_groups.groups] == [2, 2, 2] and launched_images(rollout_groups.canary) == {rollout_groups.new}
     cloud.patch(harness.CONFIG, {"metadata": {"annotations": {lock: None}}})
-    fleet.canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
+    rollout_groups.canary.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the new image everywhere")
 
 
 @pytest.mark.private

@@ -8,7 +8,7 @@ import urllib.parse
 import pytest
 
 from e2e import rotation, test_plan
-from e2e.test_rollout import ROLLOUT, launched_images, make_fleet, newest, phase, policy, set_image, wait_revision, waves  # noqa: F401
+from e2e.test_rollout import ROLLOUT, launched_images, make_rollout_groups, newest, phase, policy, set_image, wait_revision, waves  # noqa: F401
 
 
 class Prometheus:
@@ -68,27 +68,27 @@ def with_check(soak):
 
 @pytest.mark.private
 @pytest.mark.long
-def test_prometheus_decides_whether_waves_open_pass_and_halt(make_fleet, prometheus):  # noqa: F811
+def test_prometheus_decides_whether_waves_open_pass_and_halt(make_rollout_groups, prometheus):  # noqa: F811
     """Ready nodes whose workloads fail are what an admin fears most of a new image."""
     prometheus.state = "down"
-    fleet = make_fleet(with_check("1s"), flags=("--prometheus-url", prometheus.url))
-    cloud, canary = fleet.cloud, fleet.canary
+    rollout_groups = make_rollout_groups(with_check("1s"), flags=("--prometheus-url", prometheus.url))
+    cloud, canary = rollout_groups.cloud, rollout_groups.canary
     mark = cloud.log_position()
-    set_image(cloud, fleet.new)
+    set_image(cloud, rollout_groups.new)
     wait_revision(cloud, lambda r: phase(r) == "Rolling" and checks(r) == {"node-errors": "Unknown"}, "the unknown check")
     asked = len(prometheus.requests)
     wait_revision(cloud, lambda r: len(prometheus.requests) > asked + 2, "further questions")
-    assert waves(newest(cloud))["canary"] == "Waiting" and [group.writes(mark) for group in fleet.groups] == [[], [], []]
+    assert waves(newest(cloud))["canary"] == "Waiting" and [group.writes(mark) for group in rollout_groups.groups] == [[], [], []]
     status = test_plan.run(cloud, "rollout", "status").stdout
     assert "wave canary (1 of 2) waits for the check node-errors, whose state is unknown" in status, status
     assert "HTTP 503: the store is not ready" in status, status
-    assert 'instance_manager_rollout_check{name="node-errors",state="Unknown"} 1' in fleet.controller.metrics()
+    assert 'instance_manager_rollout_check{name="node-errors",state="Unknown"} 1' in rollout_groups.controller.metrics()
     path, query = prometheus.requests[-1]
     assert path == "/api/v1/query" and query == 'sum(rate(node_errors_total{release="2026-08-20",revision="r2"}[5m])) > 5'
 
     prometheus.state = "ok"
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
-    canary.wait(lambda _: fleet.settled(fleet.new), ROLLOUT, "the new image everywhere")
+    canary.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the new image everywhere")
 
     cloud.edit_config_map(lambda data: data.update(rollout=with_check("25s")))
     third = rotation.images(cloud)[2]
@@ -100,4 +100,4 @@ def test_prometheus_decides_whether_waves_open_pass_and_halt(make_fleet, prometh
     halted = next(c for c in found["status"]["conditions"] if c["type"] == "Halted")
     assert "the check node-errors fails: the query has a result" in halted["message"], halted
     assert cloud.config_events("the check node-errors fails")
-    assert [group.writes(mark) for group in fleet.others] == [[], []] and launched_images(canary) == {third}
+    assert [group.writes(mark) for group in rollout_groups.others] == [[], []] and launched_images(canary) == {third}

@@ -27,7 +27,7 @@ def with_restricted(boundaries, field):
     return yaml.safe_dump(found)
 
 
-class MixedFleet:
+class MixedRolloutGroups:
     """A canary of the provisioner eks, and in the second wave one group each of what replaces nodes in another way."""
 
     def __init__(self, cloud, start_controller, make_tenant, rollout):
@@ -62,43 +62,43 @@ class MixedFleet:
 @pytest.mark.long
 def test_waves_delay_managed_node_groups_and_the_crd_strategy(own_cloud, start_controller, make_tenant):
     """EKS and upgrade-manager replace nodes on their own. The controller must not start them before their wave."""
-    fleet = MixedFleet(own_cloud(), start_controller, make_tenant, policy(soak="12s"))
-    cloud, mark = fleet.cloud, fleet.cloud.log_position()
-    fleet.set(1)
+    rollout_groups = MixedRolloutGroups(own_cloud(), start_controller, make_tenant, policy(soak="12s"))
+    cloud, mark = rollout_groups.cloud, rollout_groups.cloud.log_position()
+    rollout_groups.set(1)
     wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
-    assert launched_images(fleet.canary) == {fleet.images[1]}
-    for group in (fleet.managed, fleet.crd):
+    assert launched_images(rollout_groups.canary) == {rollout_groups.images[1]}
+    for group in (rollout_groups.managed, rollout_groups.crd):
         pending = group.has_condition("RolloutPending", reason="WaveNotOpen")
         assert pending and group.has_condition("Ready"), group.status()
-    assert fleet.updates(mark) == [] and fleet.upgrades.resources() == [] and fleet.crd.writes(mark) == []
+    assert rollout_groups.updates(mark) == [] and rollout_groups.upgrades.resources() == [] and rollout_groups.crd.writes(mark) == []
     assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
-    name = fleet.upgrades.wait_submitted()
-    fleet.upgrades.set_phase(name, "running")
-    fleet.upgrades.replace_nodes()
-    fleet.upgrades.set_phase(name, "completed")
+    name = rollout_groups.upgrades.wait_submitted()
+    rollout_groups.upgrades.set_phase(name, "running")
+    rollout_groups.upgrades.replace_nodes()
+    rollout_groups.upgrades.set_phase(name, "completed")
     found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
-    assert fleet.managed.nodegroup()["releaseVersion"] == RELEASES[1] and launched_images(fleet.crd) == {fleet.images[1]}
+    assert rollout_groups.managed.nodegroup()["releaseVersion"] == RELEASES[1] and launched_images(rollout_groups.crd) == {rollout_groups.images[1]}
     passed = found["status"]["waves"][0]["passed"][:19]
-    assert passed <= first_change(fleet.crd, mark) and passed <= min(logs.timestamp(call) for call in fleet.updates(mark))[:19]
-    assert len(fleet.updates(mark)) == 1 and fleet.upgrades.created() == [name]
-    assert not fleet.fargate.has_condition("RolloutPending") and len(test_fargate.profiles(fleet.fargate)) == 1
-    assert [e for e in fleet.fargate.tenant.aws_events(mark) if logs.is_controller_call(e) and "FargateProfile" in e["operation"] and not e["operation"].startswith(("Describe", "List"))] == []
+    assert passed <= first_change(rollout_groups.crd, mark) and passed <= min(logs.timestamp(call) for call in rollout_groups.updates(mark))[:19]
+    assert len(rollout_groups.updates(mark)) == 1 and rollout_groups.upgrades.created() == [name]
+    assert not rollout_groups.fargate.has_condition("RolloutPending") and len(test_fargate.profiles(rollout_groups.fargate)) == 1
+    assert [e for e in rollout_groups.fargate.tenant.aws_events(mark) if logs.is_controller_call(e) and "FargateProfile" in e["operation"] and not e["operation"].startswith(("Describe", "List"))] == []
 
 
 @pytest.mark.private
 @pytest.mark.long
 def test_an_abort_starts_no_waiting_group_and_names_groups_that_cannot_return(own_cloud, start_controller, make_tenant):
     """A RollingUpgrade or an EKS update that still begins after an abort would replace every node of the group."""
-    fleet = MixedFleet(own_cloud(), start_controller, make_tenant, policy(soak="300s"))
-    cloud, mark = fleet.cloud, fleet.cloud.log_position()
-    fleet.set(1)
+    rollout_groups = MixedRolloutGroups(own_cloud(), start_controller, make_tenant, policy(soak="300s"))
+    cloud, mark = rollout_groups.cloud, rollout_groups.cloud.log_position()
+    rollout_groups.set(1)
     found = wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
     cloud.patch(f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions/{found['metadata']['name']}", {"spec": {"orders": {"aborted": True}}})
     wait_revision(cloud, lambda r: phase(r) == "Aborted", "the return")
     # The rollout is over when each group has its old content; the nodes follow.
-    fleet.canary.wait(lambda g: launched_images(g) == {fleet.images[0]}, ROLLOUT, "the return of the nodes")
-    assert fleet.updates(mark) == [] and fleet.upgrades.created() == [] and fleet.crd.writes(mark) == []
-    for group in (fleet.managed, fleet.crd):
+    rollout_groups.canary.wait(lambda g: launched_images(g) == {rollout_groups.images[0]}, ROLLOUT, "the return of the nodes")
+    assert rollout_groups.updates(mark) == [] and rollout_groups.upgrades.created() == [] and rollout_groups.crd.writes(mark) == []
+    for group in (rollout_groups.managed, rollout_groups.crd):
         assert group.has_condition("RolloutPending", reason="Aborted") and group.has_condition("Ready"), group.status()
 
 
@@ -106,19 +106,19 @@ def test_an_abort_starts_no_waiting_group_and_names_groups_that_cannot_return(ow
 @pytest.mark.long
 def test_a_node_group_that_cannot_return_is_reported_and_delays_no_other_group(own_cloud, start_controller, make_tenant):
     """EKS refuses an earlier release. A controller that retried it forever, or waited for it, would keep the other groups from their return."""
-    fleet = MixedFleet(own_cloud(), start_controller, make_tenant, policy(soak="300s"))
-    cloud, mark = fleet.cloud, fleet.cloud.log_position()
-    cloud.patch(f"/api/v1/namespaces/{fleet.tenants[1].namespace}", {"metadata": {"labels": {"rollout/wave": "canary"}}})
-    fleet.set(1)
+    rollout_groups = MixedRolloutGroups(own_cloud(), start_controller, make_tenant, policy(soak="300s"))
+    cloud, mark = rollout_groups.cloud, rollout_groups.cloud.log_position()
+    cloud.patch(f"/api/v1/namespaces/{rollout_groups.tenants[1].namespace}", {"metadata": {"labels": {"rollout/wave": "canary"}}})
+    rollout_groups.set(1)
     found = wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
-    assert fleet.managed.nodegroup()["releaseVersion"] == RELEASES[1]
+    assert rollout_groups.managed.nodegroup()["releaseVersion"] == RELEASES[1]
     cloud.patch(f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions/{found['metadata']['name']}", {"spec": {"orders": {"aborted": True}}})
-    fleet.canary.wait(lambda g: launched_images(g) == {fleet.images[0]} and g.state() == "Ready", ROLLOUT, "the return")
-    fleet.managed.wait(lambda g: g.has_condition("Stalled"), ROLLOUT, "a word about the release")
+    rollout_groups.canary.wait(lambda g: launched_images(g) == {rollout_groups.images[0]} and g.state() == "Ready", ROLLOUT, "the return")
+    rollout_groups.managed.wait(lambda g: g.has_condition("Stalled"), ROLLOUT, "a word about the release")
     wait_revision(cloud, lambda r: phase(r) == "Aborted", "the end of the return")
-    stalled = fleet.managed.condition("Stalled")
+    stalled = rollout_groups.managed.condition("Stalled")
     assert stalled["reason"] == "RefusedByAws" and RELEASES[1] in stalled["message"] and RELEASES[0] in stalled["message"], stalled
-    assert len(fleet.updates(mark)) <= 3 and fleet.managed.nodegroup()["releaseVersion"] == RELEASES[1]
+    assert len(rollout_groups.updates(mark)) <= 3 and rollout_groups.managed.nodegroup()["releaseVersion"] == RELEASES[1]
 
 
 @pytest.mark.private

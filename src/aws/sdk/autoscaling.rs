@@ -17,10 +17,10 @@ const SERVICE: &str = "AutoScaling";
 /// Maximum page size, and the maximum number of names in one DescribeAutoScalingGroups.
 const MAX_PAGE: i32 = 100;
 
-pub(super) struct Sdk(pub Client);
+pub(super) struct AutoScalingSdk(pub Client);
 
 #[async_trait]
-impl AutoScaling for Sdk {
+impl AutoScaling for AutoScalingSdk {
     async fn describe_groups(&self, names: &[String]) -> AwsResult<Vec<ScalingGroup>> {
         if names.is_empty() {
             return Ok(Vec::new());
@@ -270,8 +270,8 @@ mod tests {
     use crate::aws::sdk::fake_http::FakeHttp;
     use crate::aws::{AwsError, AwsErrorKind};
 
-    fn sdk(http: &FakeHttp) -> Sdk {
-        Sdk(Client::from_conf(config(http).build()))
+    fn sdk(http: &FakeHttp) -> AutoScalingSdk {
+        AutoScalingSdk(Client::from_conf(config(http).build()))
     }
 
     fn config(http: &FakeHttp) -> config::Builder {
@@ -301,7 +301,7 @@ mod tests {
         let before = Instant::now().checked_sub(Duration::from_secs(60)).expect("a machine that has run for a minute");
         counter.circuit_breaker.record(operation, Some(throttled()), before);
         counter.circuit_breaker.record(operation, Some(throttled()), Instant::now());
-        let sdk = Sdk(Client::from_conf(config(&http).interceptor(counter).build()));
+        let sdk = AutoScalingSdk(Client::from_conf(config(&http).interceptor(counter).build()));
         let error = sdk.terminate_instance("i-1", false).await.expect_err("an error");
         assert_eq!((error.kind, error.message.as_str()), (AwsErrorKind::Throttled, "slow down"));
         assert!(error.failing_since.is_some() && http.requests().is_empty(), "{error}");

@@ -23,10 +23,10 @@ const SCALING_GROUP_TAG: &str = "aws:autoscaling:groupName";
 /// Guide, "Launch EC2 instances using a launch template").
 const TEMPLATE_TAG_FILTER: &str = "tag:aws:ec2launchtemplate:id";
 
-pub(super) struct Sdk(pub Client);
+pub(super) struct Ec2Sdk(pub Client);
 
 #[async_trait]
-impl Ec2 for Sdk {
+impl Ec2 for Ec2Sdk {
     async fn describe_templates(&self, names: &[String]) -> AwsResult<Vec<LaunchTemplate>> {
         if names.is_empty() {
             return Ok(Vec::new());
@@ -286,7 +286,7 @@ fn not_terminating() -> sdk::Filter {
     filter("instance-state-name", &["pending", "running", "stopping", "stopped"].map(str::to_owned))
 }
 
-impl Sdk {
+impl Ec2Sdk {
     async fn describe_instances(&self, ids: &[String]) -> AwsResult<Vec<sdk::Instance>> {
         if ids.is_empty() {
             return Ok(Vec::new());

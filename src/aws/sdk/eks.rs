@@ -9,10 +9,10 @@ use super::convert::{missing, owned_text, required, to_aws_error};
 use crate::aws::error::none_if_not_found;
 use crate::aws::{AccessEntry, AwsResult, Cluster, Eks, NewAccessEntry};
 
-pub(super) struct Sdk(pub Client);
+pub(super) struct EksSdk(pub Client);
 
 #[async_trait]
-impl Eks for Sdk {
+impl Eks for EksSdk {
     async fn describe_cluster(&self, name: &str) -> AwsResult<Option<Cluster>> {
         let response = self.0.describe_cluster().name(name).send().await;
         let found = none_if_not_found(response.map_err(to_aws_error("EKS", "DescribeCluster")))?;

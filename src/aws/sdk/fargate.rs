@@ -15,10 +15,10 @@ const SERVICE: &str = "EKS";
 /// Maximum page size.
 const MAX_PAGE: i32 = 100;
 
-pub(super) struct Sdk(pub Client);
+pub(super) struct FargateSdk(pub Client);
 
 #[async_trait]
-impl FargateApi for Sdk {
+impl FargateApi for FargateSdk {
     async fn list_fargate_profiles(&self, cluster: &str) -> AwsResult<Vec<String>> {
         let request = self.0.list_fargate_profiles().cluster_name(cluster).into_paginator().page_size(MAX_PAGE);
         request.items().send().try_collect().await.map_err(to_aws_error(SERVICE, "ListFargateProfiles"))

@@ -13,10 +13,10 @@ const SERVICE: &str = "IAM";
 const MAX_PAGE: i32 = 1000;
 
 /// The IAM client, and the AWS STS client for GetCallerIdentity.
-pub(super) struct Sdk(pub Client, pub aws_sdk_sts::Client);
+pub(super) struct IamSdk(pub Client, pub aws_sdk_sts::Client);
 
 #[async_trait]
-impl Iam for Sdk {
+impl Iam for IamSdk {
     async fn list_profiles(&self) -> AwsResult<Vec<InstanceProfile>> {
         let request = self.0.list_instance_profiles().into_paginator().page_size(MAX_PAGE);
         let found = request.items().send().try_collect().await;

@@ -116,12 +116,12 @@ fn clients(config: &SdkConfig, observer: Arc<dyn CallObserver>, circuit_breaker:
     let eks = client!(aws_sdk_eks, "eks");
     Aws {
         region: config.region().map(ToString::to_string).unwrap_or_default(),
-        autoscaling: Arc::new(autoscaling::Sdk(client!(aws_sdk_autoscaling, "autoscaling"))),
-        ec2: Arc::new(ec2::Sdk(client!(aws_sdk_ec2, "ec2"))),
-        iam: Arc::new(iam::Sdk(client!(aws_sdk_iam, "iam"), client!(aws_sdk_sts, "sts"))),
-        fargate: Arc::new(fargate::Sdk(eks.clone())),
-        nodegroups: Arc::new(nodegroup::Sdk(eks.clone())),
-        eks: Arc::new(eks::Sdk(eks)),
-        ssm: Arc::new(ssm::Sdk(client!(aws_sdk_ssm, "ssm"))),
+        autoscaling: Arc::new(autoscaling::AutoScalingSdk(client!(aws_sdk_autoscaling, "autoscaling"))),
+        ec2: Arc::new(ec2::Ec2Sdk(client!(aws_sdk_ec2, "ec2"))),
+        iam: Arc::new(iam::IamSdk(client!(aws_sdk_iam, "iam"), client!(aws_sdk_sts, "sts"))),
+        fargate: Arc::new(fargate::FargateSdk(eks.clone())),
+        nodegroups: Arc::new(nodegroup::NodegroupSdk(eks.clone())),
+        eks: Arc::new(eks::EksSdk(eks)),
+        ssm: Arc::new(ssm::SsmSdk(client!(aws_sdk_ssm, "ssm"))),
     }
 }

@@ -11,10 +11,10 @@ use crate::aws::AwsResult;
 use crate::aws::error::none_if_not_found;
 use crate::aws::nodegroup::*;
 
-pub(super) struct Sdk(pub Client);
+pub(super) struct NodegroupSdk(pub Client);
 
 #[async_trait]
-impl NodegroupApi for Sdk {
+impl NodegroupApi for NodegroupSdk {
     async fn describe_nodegroup(&self, name: &NodegroupName) -> AwsResult<Option<Nodegroup>> {
         let call = self.0.describe_nodegroup().cluster_name(&name.cluster).nodegroup_name(&name.nodegroup);
         let response = none_if_not_found(call.send().await.map_err(to_aws_error("EKS", "DescribeNodegroup")))?;
@@ -246,7 +246,7 @@ fn nodegroup(found: &sdk::Nodegroup) -> AwsResult<Nodegroup> {
             .map(|health| health.issues())
             .unwrap_or_default()
             .iter()
-            .map(|issue| Issue {
+            .map(|issue| NodegroupIssue {
                 code: owned_text(issue.code().map(|code| code.as_str())),
                 message: owned_text(issue.message()),
                 resources: issue.resource_ids().to_vec(),
@@ -271,7 +271,7 @@ fn update(found: &sdk::Update) -> NodegroupUpdate {
         kind: owned_text(found.r#type().map(|kind| kind.as_str())),
         created: timestamp(found.created_at()),
         errors: (found.errors().iter())
-            .map(|error| Issue {
+            .map(|error| NodegroupIssue {
                 code: owned_text(error.error_code().map(|code| code.as_str())),
                 message: owned_text(error.error_message()),
                 resources: error.resource_ids().to_vec(),

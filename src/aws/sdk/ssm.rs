@@ -6,10 +6,10 @@ use aws_sdk_ssm::Client;
 use super::convert::to_aws_error;
 use crate::aws::{AwsResult, Ssm};
 
-pub(super) struct Sdk(pub Client);
+pub(super) struct SsmSdk(pub Client);
 
 #[async_trait]
-impl Ssm for Sdk {
+impl Ssm for SsmSdk {
     async fn parameters(&self, names: &[String]) -> AwsResult<Vec<(String, String)>> {
         if names.is_empty() {
             return Ok(Vec::new());

@@ -112,12 +112,11 @@ fn policy_that_never_opens_names_no_time() {
         let policy = parsed.rollout.expect("a policy");
         let now = "2026-08-20T12:00:00Z".parse().expect("a time");
         let wave = &policy.waves[0];
-        let found = crate::util::calendar::opening(&[&policy.windows, &wave.windows], &policy.freezes, now);
+        let found = crate::util::calendar::window_state(&[&policy.windows, &wave.windows], &policy.freezes, now);
         let next = match found {
-            crate::util::calendar::Opening::Open => panic!("{text} is open"),
-            crate::util::calendar::Opening::Closed { next } | crate::util::calendar::Opening::Frozen { next, .. } => {
-                next
-            }
+            crate::util::calendar::WindowState::Open => panic!("{text} is open"),
+            crate::util::calendar::WindowState::Closed { next }
+            | crate::util::calendar::WindowState::Frozen { next, .. } => next,
         };
         assert_eq!((next, policy.waves_without_opening(now)), (None, vec![wave.name.as_str()]), "{text}");
     }

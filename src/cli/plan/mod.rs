@@ -124,6 +124,6 @@ async fn plan_group(
 
 /// The most vCPUs that one node of a group can have; `None` when AWS does not say.
 async fn node_vcpus(planner: &Planner, demand: &NodeDemand) -> Option<u64> {
-    planner.learn_types(demand.types.iter().map(|(name, _)| name.clone())).await;
+    planner.prefetch_instance_types(demand.types.iter().map(|(name, _)| name.clone())).await;
     demand.vcpus(1, &|name| planner.vcpus(name))
 }

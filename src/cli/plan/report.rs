@@ -41,7 +41,7 @@ pub(crate) enum ChangeKind {
 /// What causes a change that is shown for a ConfigMap from a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub(crate) enum Cause {
+pub(crate) enum ChangeCause {
     /// The file.
     File,
     /// Something else: the change is under way, or comes with the live ConfigMap as well.
@@ -93,7 +93,7 @@ pub(crate) struct GroupPlan {
     pub rollout: Option<GroupRollout>,
     /// What causes the change, if a file replaces the ConfigMap.
     #[serde(skip_serializing_if = "Option::is_none")]
-    pub cause: Option<Cause>,
+    pub cause: Option<ChangeCause>,
     /// Instances that are replaced without the file as well.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub replaced_anyway: Vec<String>,
@@ -251,9 +251,9 @@ impl GroupPlan {
             && (&self.reason, self.nodes_to_remove) == (&live.reason, live.nodes_to_remove);
         self.cause = match () {
             () if !self.has_changes => None,
-            () if is_same => Some(Cause::Before),
-            () if live.has_changes => Some(Cause::Both),
-            () => Some(Cause::File),
+            () if is_same => Some(ChangeCause::Before),
+            () if live.has_changes => Some(ChangeCause::Both),
+            () => Some(ChangeCause::File),
         };
         self
     }

@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::boundaries::{BudgetPolicy, RolloutPolicy, Wave};
 use crate::provisioner::ExtraNodes;
-use crate::util::calendar::{Opening, opening};
+use crate::util::calendar::{WindowState, window_state};
 
 /// The longest rollout that is estimated.
 const MAX_MINUTES: usize = 366 * 24 * 60;
@@ -237,12 +237,12 @@ fn replacements_end(policy: &RolloutPolicy, wave: &Wave, begins: Timestamp, minu
     let lists = [policy.windows.as_slice(), wave.windows.as_slice()];
     let (mut at, mut left) = (begins, minutes.min(MAX_MINUTES));
     while left > 0 {
-        match opening(&lists, &policy.freezes, at) {
-            Opening::Open => {
+        match window_state(&lists, &policy.freezes, at) {
+            WindowState::Open => {
                 at = at.checked_add(span(1)).ok()?;
                 left -= 1;
             }
-            Opening::Closed { next } | Opening::Frozen { next, .. } => at = next?,
+            WindowState::Closed { next } | WindowState::Frozen { next, .. } => at = next?,
         }
     }
     Some(at)

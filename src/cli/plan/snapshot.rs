@@ -244,7 +244,7 @@ impl ClusterSnapshot {
     }
 
     /// The nodes of all groups; `zones` has those of the planned ones. The zones of the others are taken to be the same.
-    fn fleet(&self, zones: BTreeMap<&str, usize>) -> ClusterNodes {
+    fn cluster_nodes(&self, zones: BTreeMap<&str, usize>) -> ClusterNodes {
         let groups = self.stores.groups.state();
         let desired =
             |stored: &Arc<GroupObject>| stored.0.as_ref().ok()?.status.as_ref()?.nodes.as_ref().map(|n| n.desired);
@@ -263,7 +263,7 @@ impl ClusterSnapshot {
         zones: BTreeMap<&str, usize>,
         now: Timestamp,
     ) -> Option<RolloutPlan> {
-        let (live, cluster_nodes) = (self.live_stores.as_ref()?.rollout.view(), self.fleet(zones));
+        let (live, cluster_nodes) = (self.live_stores.as_ref()?.rollout.view(), self.cluster_nodes(zones));
         Some(RolloutPlan::new(&*self.stores.rollout.view()?, live.as_deref(), shares, &cluster_nodes, now))
     }
 }

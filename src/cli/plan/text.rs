@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use super::estimate::{ASSUMED_DRAIN, BATCH};
-use super::report::{Cause, ChangeKind, GroupPlan, PlanReport};
+use super::report::{ChangeCause, ChangeKind, GroupPlan, PlanReport};
 use super::rollout::GroupRollout;
 use super::rollout::format_minutes;
 use crate::plan::in_place::describe_changes;
@@ -39,9 +39,9 @@ fn write_group(out: &mut String, group: &GroupPlan, widest: usize, file: Option<
     let file_name = file.unwrap_or("the file");
     let cause = match group.cause {
         None => String::new(),
-        Some(Cause::File) => format!(" (caused by {file_name})"),
-        Some(Cause::Before) => format!(" (already in progress; not caused by {file_name})"),
-        Some(Cause::Both) => format!(" (caused in part by {file_name}; the rest is already in progress)"),
+        Some(ChangeCause::File) => format!(" (caused by {file_name})"),
+        Some(ChangeCause::Before) => format!(" (already in progress; not caused by {file_name})"),
+        Some(ChangeCause::Both) => format!(" (caused in part by {file_name}; the rest is already in progress)"),
     };
     writeln!(out, "{:widest$}  {}{cause}", group.group, headline(group))?;
     for line in group.rollout.iter().filter(|_| file.is_none()).flat_map(GroupRollout::describe) {
@@ -70,7 +70,7 @@ fn write_group(out: &mut String, group: &GroupPlan, widest: usize, file: Option<
         let name = |r: &crate::provisioner::NodeReplacement| r.node.clone().unwrap_or_else(|| "(no Node)".into());
         let width = group.nodes_to_rotate.iter().map(|l| name(l).len()).max().unwrap_or(0);
         for node in &group.nodes_to_rotate {
-            let anyway = group.replaced_anyway.contains(&node.instance) && group.cause != Some(Cause::Before);
+            let anyway = group.replaced_anyway.contains(&node.instance) && group.cause != Some(ChangeCause::Before);
             let anyway = if anyway { format!("  (also without {file})") } else { String::new() };
             writeln!(out, "    {:width$}  {}  {}{anyway}", name(node), node.instance, join_reasons(&node.reasons))?;
         }

@@ -293,7 +293,7 @@ impl Planner {
     }
 
     /// Reads instance types, so that their vCPUs are known. What AWS does not answer stays unknown.
-    pub(crate) async fn learn_types(&self, names: impl IntoIterator<Item = String>) {
+    pub(crate) async fn prefetch_instance_types(&self, names: impl IntoIterator<Item = String>) {
         let read = |name: String| async move {
             if let Err(error) = self.inventory.instance_type(&name).await {
                 tracing::debug!(%error, instance_type = name, "cannot read an instance type for a quota");

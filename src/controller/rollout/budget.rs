@@ -12,7 +12,7 @@ use crate::rotation::NodeView;
 /// The most groups that the status lists as those that use most of the budget.
 const MAX_USERS: usize = 5;
 
-/// The most groups that a poll wakes because the budget leaves nodes again.
+/// The most groups that a poll enqueues because the budget leaves nodes again.
 const MAX_WOKEN: usize = 50;
 
 /// Counts the groups that were not planned yet. Otherwise a new leader would start with an unused budget.

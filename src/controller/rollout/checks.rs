@@ -20,28 +20,29 @@ pub(crate) async fn run(ctx: Arc<Context>) {
     loop {
         tokio::time::sleep(timing.poll_interval.unsigned_abs()).await;
         match ctx.stores.rollout.view().filter(|view| ctx.can_write() && view.asks_checks()) {
-            Some(view) => ask(&ctx, &view).await,
+            Some(view) => run_queries(&ctx, &view).await,
             None => ctx.stores.rollout.with_checks(|checks| *checks = Checks::default()),
         }
     }
 }
 
-async fn ask(ctx: &Context, view: &RolloutView) {
+/// Runs the queries that are due, and records their answers.
+async fn run_queries(ctx: &Context, view: &RolloutView) {
     let (interval, cluster) = (interval(ctx), ctx.planner.settings.cluster_name.as_deref());
-    let asks = view.policy.checks.iter().filter_map(|check| {
+    let queries = view.policy.checks.iter().filter_map(|check| {
         let query = query(view, check, cluster).ok()?;
         let asked = Instant::now();
         let is_due = ctx.stores.rollout.with_checks(|checks| checks.is_due(&check.name, &query, interval, asked));
         is_due.then_some(async move {
             let answer = match &ctx.prometheus {
-                Some(prometheus) => prometheus.ask(&query).await,
+                Some(prometheus) => prometheus.query(&query).await,
                 None => CheckAnswer::unknown("the controller runs without --prometheus-url"),
             };
             let max_age = interval * MAX_AGE;
             ctx.stores.rollout.with_checks(|checks| checks.record(&check.name, &query, answer, asked, max_age));
         })
     });
-    join_all(asks).await;
+    join_all(queries).await;
 }
 
 /// How the checks of the rollout stand now.

@@ -13,7 +13,7 @@ use crate::api::{InstanceGroup, InstanceGroupStatus, group_id, has_resources};
 use crate::controller::planner::{GroupContext, Planner, merge_spec};
 use crate::controller::stores::Stores;
 use crate::rollout::{
-    DecisionInput, GroupFacts, RevisionDecision, RevisionImpact, RolloutView, StoredRevision, WaitReason, choose,
+    DecisionInput, GroupView, RevisionDecision, RevisionImpact, RolloutView, StoredRevision, WaitReason, choose,
 };
 
 /// Labels and annotations of a Namespace; an annotation wins over a label of its name.
@@ -81,7 +81,7 @@ impl Stores {
         texts: &BTreeMap<String, String>,
         planner: &Planner,
         now: Timestamp,
-        observe: impl FnOnce(&GroupFacts, &RevisionDecision),
+        observe: impl FnOnce(&GroupView, &RevisionDecision),
     ) -> Decided {
         let (namespace, key) = (group.namespace().unwrap_or_default(), group_id(group).key());
         let stored = self.namespaces.get(&ObjectRef::new(&namespace));
@@ -95,7 +95,7 @@ impl Stores {
         let lock = self.own_lock(group, Some(annotations));
         let uid = group.metadata.uid.as_deref().unwrap_or_default();
         let yielding = self.rollout.with_yielding_groups(|groups| groups.reason(&key));
-        let facts = GroupFacts {
+        let group_view = GroupView {
             key: &key,
             uid,
             generation: group.metadata.generation.unwrap_or_default(),
@@ -127,7 +127,7 @@ impl Stores {
         let failure_delay = if has_jumped { SignedDuration::MAX } else { failure_delay };
         let choice = choose(&DecisionInput {
             view,
-            group: facts,
+            group: group_view,
             merged_hash: &|content| merged(content).map(|merged| merged.hash),
             uses_alias: &|content| merged(content).is_none_or(|merged| uses_alias(&merged.spec)),
             has_room: &has_room,
@@ -135,15 +135,15 @@ impl Stores {
             failure_delay,
             now,
         });
-        observe(&facts, &choice);
-        let wave = facts.wave(view);
+        observe(&group_view, &choice);
+        let wave = group_view.wave(view);
         let rotates_for_revision =
-            matches!(&choice, RevisionDecision::Use { content: Some(own), .. } if facts.rotates_for_revision(own));
+            matches!(&choice, RevisionDecision::Use { content: Some(own), .. } if group_view.rotates_for_revision(own));
         let cannot_use =
             matches!(&choice, RevisionDecision::Use { waits: Some(wait), .. } if wait.reason == WaitReason::CannotUse);
-        let is_new = |reason: &String| !facts.is_blocked_by(reason);
+        let is_new = |reason: &String| !group_view.is_blocked_by(reason);
         let fails_wave = cannot_use && matches!(&forecast, RevisionImpact::CannotUse { reason, .. } if is_new(reason));
-        let has_part = facts.has_part(view);
+        let has_part = group_view.has_part(view);
         Decided { choice, inputs, forecast, wave, rotates_for_revision, fails_wave, has_part }
     }
 }

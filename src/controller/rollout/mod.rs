@@ -26,7 +26,7 @@ pub(crate) use self::decide::Decided;
 use self::decide::namespace_texts;
 pub(crate) use self::forecast::decide_and_count;
 pub(crate) use self::prometheus::Prometheus;
-pub(crate) use self::switch_revision::{settle, switch_revision};
+pub(crate) use self::switch_revision::{record_completion, switch_revision};
 use super::context::{Context, publish_event};
 use super::revisions;
 use super::stores::Stores;

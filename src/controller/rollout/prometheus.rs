@@ -39,7 +39,7 @@ impl Prometheus {
     }
 
     /// The answer to an instant query, see <https://prometheus.io/docs/prometheus/latest/querying/api/#instant-queries>.
-    pub(super) async fn ask(&self, query: &str) -> CheckAnswer {
+    pub(super) async fn query(&self, query: &str) -> CheckAnswer {
         let answer = tokio::time::timeout(self.timeout, self.send(query)).await;
         answer.unwrap_or_else(|_| CheckAnswer::unknown(&format!("no answer within {:?}", self.timeout)))
     }
@@ -136,8 +136,8 @@ mod tests {
         json!({"status": "success", "data": {"resultType": "vector", "result": []}}).to_string()
     }
 
-    async fn ask(url: &Uri) -> CheckAnswer {
-        Prometheus::new(url.clone(), None).expect("a client").ask("up == 0").await
+    async fn query(url: &Uri) -> CheckAnswer {
+        Prometheus::new(url.clone(), None).expect("a client").query("up == 0").await
     }
 
     #[tokio::test]
@@ -147,7 +147,7 @@ mod tests {
         let token = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(token.path(), "secret\n").expect("it is written");
         let prometheus = Prometheus::new(url, Some(token.path().to_owned())).expect("a client");
-        let answer = prometheus.ask("sum(x{a=\"b&c\"}) > 5 + 1").await;
+        let answer = prometheus.query("sum(x{a=\"b&c\"}) > 5 + 1").await;
         assert_eq!(answer, CheckAnswer { state: CheckState::Ok, message: None });
         let expected = "POST /prefix/api/v1/query application/x-www-form-urlencoded Bearer secret \
                         query=sum%28x%7Ba%3D%22b%26c%22%7D%29+%3E+5+%2B+1&timeout=10000ms";
@@ -164,7 +164,7 @@ mod tests {
             _ => (axum::http::StatusCode::OK, [(header::LOCATION, "/")], empty()),
         })
         .await;
-        let answer = ask(&url).await;
+        let answer = query(&url).await;
         assert_eq!((answer.state, seen.lock().unwrap().len()), (CheckState::Unknown, 1));
         assert!(answer.message.is_some_and(|text| text.contains("HTTP 307")));
     }
@@ -172,13 +172,13 @@ mod tests {
     #[tokio::test]
     async fn answers_that_are_too_large_or_missing_are_unknown() {
         let (url, _) = serve(|_| " ".repeat(MAX_ANSWER + 1) + &empty()).await;
-        let answer = ask(&url).await;
+        let answer = query(&url).await;
         assert!(answer.message.is_some_and(|text| text.contains("larger than 1 MiB")));
         assert_eq!(answer.state, CheckState::Unknown);
         let closed = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
         let address = closed.local_addr().expect("an address");
         drop(closed);
-        let answer = ask(&format!("http://{address}").parse().expect("a URL")).await;
+        let answer = query(&format!("http://{address}").parse().expect("a URL")).await;
         assert_eq!(answer.state, CheckState::Unknown);
         assert!(answer.message.as_deref().is_some_and(|text| text.contains("refused")), "{:?}", answer.message);
     }
@@ -190,7 +190,7 @@ mod tests {
         let address = silent.local_addr().expect("an address");
         let url = format!("http://{address}").parse().expect("a URL");
         let timeout = Duration::from_millis(100);
-        let answer = Prometheus { timeout, ..Prometheus::new(url, None).expect("a client") }.ask("up == 0").await;
+        let answer = Prometheus { timeout, ..Prometheus::new(url, None).expect("a client") }.query("up == 0").await;
         assert_eq!(answer, CheckAnswer::unknown("no answer within 100ms"));
     }
 
@@ -198,12 +198,12 @@ mod tests {
     async fn token_that_cannot_be_read_is_unknown_and_asks_nothing() {
         let (url, seen) = serve(|_| empty()).await;
         let prometheus = Prometheus::new(url.clone(), Some("/does/not/exist".into())).expect("a client");
-        let answer = prometheus.ask("up == 0").await;
+        let answer = prometheus.query("up == 0").await;
         assert_eq!((answer.state, seen.lock().unwrap().len()), (CheckState::Unknown, 0));
         assert!(answer.message.is_some_and(|text| text.contains("--prometheus-token-file cannot be read")));
         let token = tempfile::NamedTempFile::new().expect("a file");
         std::fs::write(token.path(), "sec\nret").expect("it is written");
-        let answer = Prometheus { token_file: Some(token.path().into()), ..prometheus }.ask("up == 0").await;
+        let answer = Prometheus { token_file: Some(token.path().into()), ..prometheus }.query("up == 0").await;
         assert_eq!(answer, CheckAnswer::unknown("--prometheus-token-file does not contain a token"));
     }
 }

@@ -258,7 +258,7 @@ fn missing_revision(wait: Option<&Wait>) -> Arc<ActiveBoundaries> {
 }
 
 /// Records when all nodes of the group ran the content that it switched to.
-pub(crate) fn settle(group: &InstanceGroup, planned: &mut Planning, now: Timestamp) {
+pub(crate) fn record_completion(group: &InstanceGroup, planned: &mut Planning, now: Timestamp) {
     let status = group.status.as_ref();
     let Some(record) = status.and_then(|status| status.rollout.clone()).filter(|record| record.settled.is_none())
     else {
@@ -372,7 +372,7 @@ mod tests {
                     snapshot: None,
                     denied_read: None,
                 };
-                settle(&group, &mut planned, Timestamp::UNIX_EPOCH);
+                record_completion(&group, &mut planned, Timestamp::UNIX_EPOCH);
                 let record = planned.plan.status_update.fields.get("rollout");
                 assert_eq!(record.is_some(), settles && !is_settled, "{revision} {outcome:?}");
             }

@@ -94,8 +94,8 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     if is_stored_first {
         // Before it becomes the last known good content, which a history begins with.
         match store_now(live, stored.as_ref(), &active, ctx).await {
-            StoreResult::Yes => {}
-            StoreResult::Refused(error) => {
+            StoreResult::Stored => {}
+            StoreResult::Rejected(error) => {
                 is_refused = true;
                 active = without_live(not_stored(&error), stored.as_ref());
             }
@@ -221,9 +221,9 @@ async fn read_view(active: &Arc<ActiveBoundaries>, ctx: &Context) -> Option<Arc<
 /// The result of storing content; groups use it only once it is stored.
 enum StoreResult {
     /// It is stored, or this process may no longer write.
-    Yes,
+    Stored,
     /// The API server rejects it; a retry cannot succeed before an admin changes something.
-    Refused(KubeError),
+    Rejected(KubeError),
     /// The ConfigMap was edited meanwhile.
     Superseded,
 }
@@ -236,24 +236,24 @@ async fn store_now(
     active: &ActiveBoundaries,
     ctx: &Arc<Context>,
 ) -> StoreResult {
-    let Some(live) = live else { return StoreResult::Yes };
+    let Some(live) = live else { return StoreResult::Stored };
     let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
     let _turn = ctx.stores.revision_mutex.lock().await;
     let history = revisions::history(active, ctx);
     while let Err(error) = revisions::store(kube, namespace, live, before, &history, || ctx.can_write()).await {
         tracing::warn!(%error, "cannot store the boundaries as a BoundariesRevision");
         if matches!(error, KubeError::Forbidden { .. } | KubeError::Invalid { .. }) {
-            return StoreResult::Refused(error);
+            return StoreResult::Rejected(error);
         }
         tokio::time::sleep(Duration::from_secs(2)).await;
         if !ctx.can_write() {
-            return StoreResult::Yes;
+            return StoreResult::Stored;
         }
         if ctx.stores.config_map.lock().await.as_present().and_then(|map| map.data.as_ref()) != live.data.as_ref() {
             return StoreResult::Superseded;
         }
     }
-    StoreResult::Yes
+    StoreResult::Stored
 }
 
 /// Why a content is not used that a rollout takes to the groups.

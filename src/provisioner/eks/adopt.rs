@@ -206,14 +206,14 @@ fn adoption_drift(input: &PlanInput, found: &AdoptionSource) -> Vec<Drift> {
 /// Attributes of the scaling group and policies of the role that the spec does not ask for.
 fn unmanaged_attributes(input: &PlanInput, group: &ScalingGroup) -> Vec<String> {
     let (r, desired) = (input.resolved, &input.resolved.desired);
-    let marker = subnets::marker();
-    let is_marked = subnets::is_marked(group);
-    let tags = group.tags.iter().filter(|t| **t != marker).map(|t| &t.key);
+    let suspension_tag = subnets::suspension_tag();
+    let has_suspension_tag = subnets::has_suspension_tag(group);
+    let tags = group.tags.iter().filter(|t| **t != suspension_tag).map(|t| &t.key);
     let tags = tags.filter(|key| r.tags.iter().all(|t| t.key != **key));
     let hooks = input.observed.lifecycle_hooks.iter().flatten().map(|h| &h.name);
     let hooks = hooks.filter(|name| desired.lifecycle_hooks.iter().all(|h| h.name != **name));
     let processes = group.suspended_processes.iter().filter(|p| !desired.suspended_processes.contains(*p));
-    let processes = processes.filter(|p| !(is_marked && **p == marker.value));
+    let processes = processes.filter(|p| !(has_suspension_tag && **p == suspension_tag.value));
     let metrics = group.enabled_metrics.iter().filter(|m| !desired.metrics.contains(*m));
     let policies = input.observed.attached_policies.iter().filter(|p| r.own_role && !r.managed_policies.contains(p));
     let named = |kind: &'static str| move |name: &String| format!("{kind} {name}");

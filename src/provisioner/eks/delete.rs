@@ -184,9 +184,12 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
     }
     if !group.suspended_processes.iter().any(|p| p == "Launch") {
         // Without its finalizer, the InstanceGroup may go before the scaling group and be created again.
-        let marker = Tag { key: tag::SUSPENDED_BY_DELETION.into(), value: "Launch".into() };
-        if group.tags.len() < MAX_TAGS && !group.tags.contains(&marker) {
-            builder.push_with_reasons(EksStep::PutTags { group: group.name.clone(), tags: vec![marker] }, reasons());
+        let suspension_tag = Tag { key: tag::SUSPENDED_BY_DELETION.into(), value: "Launch".into() };
+        if group.tags.len() < MAX_TAGS && !group.tags.contains(&suspension_tag) {
+            builder.push_with_reasons(
+                EksStep::PutTags { group: group.name.clone(), tags: vec![suspension_tag] },
+                reasons(),
+            );
         }
         builder.push_with_reasons(
             EksStep::SuspendProcesses { group: group.name.clone(), processes: vec!["Launch".into()] },

@@ -10,7 +10,7 @@ use super::input::PlanInput;
 use super::observed::{ObservedNodegroup, Partition};
 use crate::api::rfc3339;
 use crate::api::status::MAX_LISTED_INSTANCES;
-use crate::aws::nodegroup::{Issue, Nodegroup, NodegroupStatus, NodegroupUpdate, UpdateStatus};
+use crate::aws::nodegroup::{Nodegroup, NodegroupIssue, NodegroupStatus, NodegroupUpdate, UpdateStatus};
 use crate::aws::{InstanceState, TemplatePin};
 use crate::plan::{Event, EventReason, NodegroupStep, Outcome, Phase, PlanBuilder, Reason, Step, waiting};
 use crate::provisioner::launch_failures;
@@ -196,7 +196,7 @@ fn blocked_deletion(input: &PlanInput, group: &ObservedNodegroup, consequence: &
 }
 
 /// The condition reason for the issues of a node group.
-fn reason_of(issues: &[Issue]) -> Reason {
+fn reason_of(issues: &[NodegroupIssue]) -> Reason {
     issues.first().and_then(issue_reason).unwrap_or(Reason::Degraded)
 }
 
@@ -289,7 +289,7 @@ pub(crate) fn report_readiness(input: &PlanInput, group: &ObservedNodegroup, bui
 }
 
 /// Whether an issue says that nodes were not launched, and nothing of those that run.
-fn is_about_launches(issue: &Issue) -> bool {
+fn is_about_launches(issue: &NodegroupIssue) -> bool {
     ["AsgInstanceLaunchFailures", "InstanceLimitExceeded", "InsufficientFreeAddresses"].contains(&issue.code.as_str())
 }
 
@@ -305,12 +305,12 @@ pub(crate) fn cluster_unhealthy(input: &PlanInput) -> Option<Outcome> {
     })
 }
 
-fn join_issues(issues: &[Issue]) -> String {
+fn join_issues(issues: &[NodegroupIssue]) -> String {
     issues.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
 }
 
 /// The issues that EKS reports, with a remedy and with the policies that the node role lacks if they explain an issue.
-pub(crate) fn issue_summary(input: &PlanInput, issues: &[Issue]) -> String {
+pub(crate) fn issue_summary(input: &PlanInput, issues: &[NodegroupIssue]) -> String {
     let Some(first) = issues.first() else {
         return "EKS gives no reason; check the node group in the EKS console".into();
     };
@@ -331,7 +331,7 @@ pub(crate) fn issue_summary(input: &PlanInput, issues: &[Issue]) -> String {
 
 /// The condition reason for an error of EKS (EKS API reference, Issue and ErrorDetail). A launch that failed has Auto
 /// Scaling's own words.
-pub(crate) fn issue_reason(issue: &Issue) -> Option<Reason> {
+pub(crate) fn issue_reason(issue: &NodegroupIssue) -> Option<Reason> {
     Some(match issue.code.as_str() {
         "AccessDenied" | "OperationNotPermitted" => Reason::MissingPermission,
         "AsgInstanceLaunchFailures" => launch_failures::reason(&issue.message),

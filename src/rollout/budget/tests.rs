@@ -277,7 +277,7 @@ fn batch_larger_than_the_budget_is_named_with_a_remedy() {
     assert!(budget_usage.wait_reason(&limits, "team/small").ends_with("which is used up"));
 }
 
-/// A group that waits sleeps: it is woken when the budget leaves what it waits for, and not before.
+/// A waiting group is not reconciled until the budget has what it waits for.
 #[test]
 fn waiting_groups_are_enqueued_when_the_budget_has_room() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());
@@ -304,7 +304,7 @@ fn concurrent_groups_never_exceed_the_budget() {
         budget_usage.record(key, Some(usage(3, "a", key)), now);
     }
     let reserved = keys.iter().filter(|key| budget_usage.reserve(&two, key, Some(key), now)).count();
-    assert_eq!((reserved, budget_usage.nodes(&two)), (2, Some(Used { nodes: 2, limit: 2 })));
+    assert_eq!((reserved, budget_usage.nodes(&two)), (2, Some(LimitUsage { nodes: 2, limit: 2 })));
 }
 
 /// A percentage is one of the nodes that there are now: a cluster that shrinks at night has a smaller budget.
@@ -367,22 +367,22 @@ fn rotation_of_a_tenant_counts_and_does_not_wait() {
 
 /// What happens to one of the groups.
 #[derive(Clone, Debug)]
-enum Act {
+enum Action {
     /// Its plan sees its nodes.
     Plan(usize),
     /// It takes the node that its latest plan begins.
-    RevisionSwitch(usize),
+    StartDrain(usize),
     /// The oldest of its drained nodes is replaced.
     Replace(usize),
     Wait(u64),
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn any_action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        3 => (0..4usize).prop_map(Act::Plan),
-        3 => (0..4usize).prop_map(Act::RevisionSwitch),
-        1 => (0..4usize).prop_map(Act::Replace),
-        1 => (0..90u64).prop_map(Act::Wait),
+        3 => (0..4usize).prop_map(Action::Plan),
+        3 => (0..4usize).prop_map(Action::StartDrain),
+        1 => (0..4usize).prop_map(Action::Replace),
+        1 => (0..90u64).prop_map(Action::Wait),
     ]
 }
 
@@ -394,10 +394,10 @@ struct Group {
 }
 
 proptest! {
-    /// Neither the fleet nor a zone has more nodes in drain than the budget allows, whatever order the groups are planned in.
+    /// Neither the cluster nor a zone has more nodes in drain than the budget allows, whatever order the groups are planned in.
     #[test]
     fn budget_is_never_exceeded(
-        acts in proptest::collection::vec(act(), 1..120),
+        actions in proptest::collection::vec(any_action(), 1..120),
         nodes in proptest::option::of(1..4usize),
         zone in proptest::option::of(1..3usize),
     ) {
@@ -409,10 +409,10 @@ proptest! {
             group.nodes = (0..4).map(|n| (format!("i-{index}-{n}"), zones[n % 2].to_owned(), false)).collect();
             group.made = 4;
         }
-        for act in acts {
-            match act {
-                Act::Wait(seconds) => now += Duration::from_secs(seconds),
-                Act::Plan(index) => {
+        for action in actions {
+            match action {
+                Action::Wait(seconds) => now += Duration::from_secs(seconds),
+                Action::Plan(index) => {
                     let mut usage = NodeUsage { desired: 4, ..NodeUsage::default() };
                     for (instance, zone, drains) in &groups[index].nodes {
                         let found = usage.zones.entry(zone.clone()).or_default();
@@ -426,7 +426,7 @@ proptest! {
                     }
                     budget_usage.record(&format!("g{index}"), Some(usage), now);
                 }
-                Act::RevisionSwitch(index) => {
+                Action::StartDrain(index) => {
                     let free = groups[index].nodes.iter().position(|(_, _, drains)| !drains);
                     let Some(free) = free else { continue };
                     let key = format!("g{index}");
@@ -437,7 +437,7 @@ proptest! {
                         groups[index].nodes[free].2 = true;
                     }
                 }
-                Act::Replace(index) => {
+                Action::Replace(index) => {
                     let group = &mut groups[index];
                     if let Some(drained) = group.nodes.iter().position(|(_, _, drains)| *drains) {
                         group.made += 1;

@@ -1,7 +1,7 @@
 //! The cases that people ask about, one by one.
 
 use super::groups::is_soaking;
-use super::simulated_cluster::{CANARY, Did, Group, SimulatedCluster, canary, group};
+use super::simulated_cluster::{CANARY, Group, RecordedAction, SimulatedCluster, canary, group};
 use crate::api::names::{annotation, condition};
 use crate::api::{BoundariesRevisionStatus, RolloutPhase, WaveState};
 use crate::rollout::{GroupSummary, Running, SwitchReason, WaitReason, YieldingGroups};
@@ -118,7 +118,9 @@ fn resume_tries_the_failed_group_again() {
 fn paused_rollout_replaces_no_node_until_it_is_resumed() {
     let mut cluster = two_waves();
     cluster.image = "ami-2".into();
-    cluster.run_until(|cluster| cluster.groups[0].log.iter().any(|did| matches!(did, Did::Replaced { .. })));
+    cluster.run_until(|cluster| {
+        cluster.groups[0].log.iter().any(|action| matches!(action, RecordedAction::Replaced { .. }))
+    });
     cluster.revision("r2").spec.orders.paused = true;
     let images = cluster.images();
     cluster.run_until_stable();
@@ -213,7 +215,11 @@ fn newest_revision_wins_and_groups_step_back_from_what_they_had_not_begun() {
     cluster.image = "ami-3".into();
     cluster.run_until_stable();
     let replaced = |to: &str| {
-        cluster.groups[0].log.iter().filter(|did| matches!(did, Did::Replaced { to: image, .. } if image == to)).count()
+        cluster.groups[0]
+            .log
+            .iter()
+            .filter(|action| matches!(action, RecordedAction::Replaced { to: image, .. } if image == to))
+            .count()
     };
     assert_eq!((replaced("ami-2"), replaced("ami-3"), cluster.images()), (0, 2, vec!["ami-3".to_owned(); 3]));
 }
@@ -267,7 +273,8 @@ fn change_without_rotation_reaches_all_groups_at_once() {
     let mut cluster = two_waves();
     cluster.tag = "two".into();
     cluster.run(4);
-    let is_in_place = |log: &[Did]| matches!(log, [Did::Switched { why: SwitchReason::InPlace, .. }]);
+    let is_in_place =
+        |log: &[RecordedAction]| matches!(log, [RecordedAction::Switched { why: SwitchReason::InPlace, .. }]);
     assert!(cluster.groups.iter().all(|group| is_in_place(&group.log)), "{:?}", cluster.groups[0].log);
     assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
 }
@@ -285,7 +292,12 @@ fn change_that_evicts_pods_waits_for_its_wave() {
     assert_eq!(cluster.group("a").waits, Some(WaitReason::WaveNotOpen));
     cluster.run_until_stable();
     assert_eq!((switched(&cluster), cluster.phase("r2")), (vec![1, 1, 1], RolloutPhase::Complete));
-    assert!(cluster.groups.iter().all(|group| !group.log.iter().any(|did| matches!(did, Did::Replaced { .. }))));
+    assert!(
+        cluster
+            .groups
+            .iter()
+            .all(|group| !group.log.iter().any(|action| matches!(action, RecordedAction::Replaced { .. })))
+    );
 }
 
 #[test]
@@ -296,7 +308,7 @@ fn percentage_selects_the_same_groups_each_time_and_at_least_one() {
         let mut cluster = SimulatedCluster::new(policy, names.iter().map(|name| group(name)).collect());
         let early = |cluster: &SimulatedCluster, image: &str| {
             let switches = |group: &&Group| {
-                group.log.iter().any(|did| matches!(did, Did::Switched { image: switched, why: SwitchReason::Wave(wave), .. } if switched == image && wave == "some"))
+                group.log.iter().any(|action| matches!(action, RecordedAction::Switched { image: switched, why: SwitchReason::Wave(wave), .. } if switched == image && wave == "some"))
             };
             cluster.groups.iter().filter(switches).map(|group| group.key.clone()).collect::<Vec<_>>()
         };
@@ -871,7 +883,8 @@ fn group_that_fails_with_both_revisions_returns_once() {
     cluster.image = "ami-2".into();
     cluster.run_until_stable();
     assert_eq!(cluster.phase("r2"), RolloutPhase::Halted);
-    let switched = cluster.groups[0].log.iter().filter(|did| matches!(did, Did::Switched { .. })).count();
+    let switched =
+        cluster.groups[0].log.iter().filter(|action| matches!(action, RecordedAction::Switched { .. })).count();
     assert_eq!(switched, 2, "{:?}", cluster.groups[0].log);
     let status = cluster.revision("r2").status.clone().expect("a status");
     let behind: Vec<_> = status.behind.iter().map(|behind| (behind.group.as_str(), behind.reason.as_str())).collect();

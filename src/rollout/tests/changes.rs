@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::simulated_cluster::{CANARY, Did, Group, SimulatedCluster, canary, group};
+use super::simulated_cluster::{CANARY, Group, RecordedAction, SimulatedCluster, canary, group};
 use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
 use crate::boundaries::active::select_active;
@@ -16,7 +16,7 @@ fn two_waves() -> SimulatedCluster {
 
 /// How often a group replaced a node by one with an image.
 fn replaced(group: &Group, image: &str) -> usize {
-    group.log.iter().filter(|did| matches!(did, Did::Replaced { to, .. } if to == image)).count()
+    group.log.iter().filter(|action| matches!(action, RecordedAction::Replaced { to, .. } if to == image)).count()
 }
 
 fn is_soaking(cluster: &SimulatedCluster, revision: &str) -> bool {
@@ -82,8 +82,9 @@ fn next_change_rolls_out_in_waves_whatever_it_interrupts() {
             "{state}"
         );
         for (group, known) in cluster.groups.iter().zip(before) {
-            let later =
-                group.log[known..].iter().filter(|did| matches!(did, Did::Replaced { to, .. } if to == "ami-3"));
+            let later = group.log[known..]
+                .iter()
+                .filter(|action| matches!(action, RecordedAction::Replaced { to, .. } if to == "ami-3"));
             assert_eq!(later.count(), group.nodes.len(), "{state}: each node of {} goes once", group.key);
         }
     }
@@ -179,8 +180,10 @@ fn group_whose_first_replacement_has_begun_does_not_step_back() {
         cluster.group("a").status.update_of = (begun == "update").then(|| "demo-team-a".to_owned());
         cluster.image = "ami-3".into();
         cluster.run(3);
-        let steps_back =
-            cluster.groups[1].log.iter().any(|did| matches!(did, Did::Switched { why: SwitchReason::Superseded, .. }));
+        let steps_back = cluster.groups[1]
+            .log
+            .iter()
+            .any(|action| matches!(action, RecordedAction::Switched { why: SwitchReason::Superseded, .. }));
         assert_eq!(steps_back, begun == "nothing", "{begun}");
         (cluster.group("a").blocked, cluster.group("a").marked) = (false, false);
         cluster.group("a").status.update_of = None;
@@ -340,7 +343,8 @@ fn changes_in_place_can_follow_the_waves() {
     cluster.tag = "two".into();
     cluster.run_until(|cluster| !cluster.groups[0].log.is_empty());
     cluster.run(5);
-    let switches = |group: &Group| group.log.iter().filter(|did| matches!(did, Did::Switched { .. })).count();
+    let switches =
+        |group: &Group| group.log.iter().filter(|action| matches!(action, RecordedAction::Switched { .. })).count();
     assert_eq!((switches(&cluster.groups[0]), switches(&cluster.groups[1])), (1, 0));
     cluster.run_until_stable();
     assert_eq!((switches(&cluster.groups[1]), cluster.phase("r2")), (1, RolloutPhase::Complete));
@@ -444,9 +448,9 @@ fn restored_content_continues_its_soak_and_may_fail() {
             .expect("a time")
             .parse()
             .expect("a time");
-        let first = cluster.groups[1].log.iter().find_map(|did| match did {
-            Did::Replaced { at, .. } => Some(*at),
-            Did::Switched { .. } => None,
+        let first = cluster.groups[1].log.iter().find_map(|action| match action {
+            RecordedAction::Replaced { at, .. } => Some(*at),
+            RecordedAction::Switched { .. } => None,
         });
         assert!(first.expect("a node was replaced").duration_since(settled) >= SignedDuration::from_mins(10));
     }
@@ -465,7 +469,7 @@ fn revert_after_an_abort_continues_the_return() {
         let view = cluster.view().expect("a rollout");
         let group = cluster.groups[0].clone();
         let own = view.stored[group.status.boundaries_revision.as_ref().expect("a revision")].clone();
-        group.facts(&RevisionImpact::Unknown, None).rotates_for_revision(&own)
+        group.group_view(&RevisionImpact::Unknown, None).rotates_for_revision(&own)
     };
     while old(&cluster) > 0 {
         assert!(rotates_for_revision(&mut cluster), "its nodes go within the budget");

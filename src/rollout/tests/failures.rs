@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 
-use super::simulated_cluster::{CANARY, Did, FAILURE_DELAY, Group, POLL, SimulatedCluster, canary, group};
+use super::simulated_cluster::{CANARY, FAILURE_DELAY, Group, POLL, RecordedAction, SimulatedCluster, canary, group};
 use crate::api::names::{annotation, condition};
 use crate::api::{Condition, RolloutPhase, RolloutRecord, WaveState, rfc3339, set_condition};
 use crate::plan::Reason;
@@ -155,7 +155,7 @@ fn resume_asks_again_what_the_change_means_for_a_group_that_could_not_use_it() {
         cluster.run(if is_polled_before { 4 } else { 0 });
         cluster.revision("r2").spec.orders.retries = 1;
         // The order is seen before the group is looked at again.
-        cluster.follow();
+        cluster.advance_rollout();
         assert_eq!(cluster.phase("r2"), RolloutPhase::Rolling);
         cluster.run_until_stable();
         assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
@@ -289,7 +289,7 @@ proptest! {
         group.generation += i64::from(edited);
         let now = at + jiff::SignedDuration::from_secs(age);
         let forecast = Default::default();
-        let failure = group.facts(&forecast, None).failure(now, FAILURE_DELAY);
+        let failure = group.group_view(&forecast, None).failure(now, FAILURE_DELAY);
         let lasts = is_halt || age >= FAILURE_DELAY.as_secs();
         prop_assert_eq!(failure.is_some(), is_true && !edited && began >= 0 && lasts);
     }
@@ -302,7 +302,7 @@ fn returned_group_does_not_switch_again() {
     cluster.group("c").bad_images.insert("ami-2".into());
     cluster.run_until_stable();
     let switched = |cluster: &SimulatedCluster| {
-        cluster.groups[0].log.iter().filter(|did| matches!(did, Did::Switched { .. })).count()
+        cluster.groups[0].log.iter().filter(|action| matches!(action, RecordedAction::Switched { .. })).count()
     };
     assert_eq!(switched(&cluster), 2, "there and back");
     for _ in 0..5 {
@@ -312,7 +312,7 @@ fn returned_group_does_not_switch_again() {
     assert_eq!(switched(&cluster), 2);
 }
 
-/// A Spot Instance that AWS reclaims, or a machine that breaks, must not stop the rollout of a whole fleet.
+/// A Spot Instance that AWS reclaims, or a machine that breaks, must not stop the rollout of all groups.
 #[test]
 fn few_lost_nodes_during_the_soak_are_chance_and_many_are_the_change() {
     for (nodes, lost, halts) in
@@ -539,7 +539,7 @@ fn problem_of_the_second_in_which_a_group_switches_is_not_the_changes() {
     let stalled = Condition::new(condition::STALLED, true, "LaunchFailed", "it does not go on");
     set_condition(&mut cluster.group("c").status.conditions, stalled, &next);
     cluster.poll();
-    assert!(matches!(cluster.groups[0].log[0], Did::Switched { at, .. } if rfc3339(at) == next));
+    assert!(matches!(cluster.groups[0].log[0], RecordedAction::Switched { at, .. } if rfc3339(at) == next));
     cluster.run_until_stable();
     assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
 }

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::simulated_cluster::{CANARY, Did, FAILURE_DELAY, Group, SimulatedCluster, canary, group, hash_of};
+use super::simulated_cluster::{CANARY, RecordedAction, FAILURE_DELAY, Group, SimulatedCluster, canary, group, hash_of};
 use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
 use crate::rollout::{DecisionInput, RevisionDecision, RevisionImpact, SwitchReason, WaitReason, choose};
@@ -22,9 +22,9 @@ pub(super) fn is_soaking(cluster: &SimulatedCluster) -> bool {
 }
 
 fn switches(group: &Group) -> Vec<&SwitchReason> {
-    let reasons = group.log.iter().filter_map(|did| match did {
-        Did::Switched { why, .. } => Some(why),
-        Did::Replaced { .. } => None,
+    let reasons = group.log.iter().filter_map(|action| match action {
+        RecordedAction::Switched { why, .. } => Some(why),
+        RecordedAction::Replaced { .. } => None,
     });
     reasons.collect()
 }
@@ -162,7 +162,7 @@ fn groups_that_a_backup_brings_back_without_a_status_replace_nothing() {
     cluster.groups.iter_mut().for_each(|group| (group.status, group.log) = Default::default());
     cluster.revisions.iter_mut().for_each(|revision| revision.status = None);
     cluster.run_until_stable();
-    let replaced = |group: &Group| group.log.iter().any(|did| matches!(did, Did::Replaced { .. }));
+    let replaced = |group: &Group| group.log.iter().any(|action| matches!(action, RecordedAction::Replaced { .. }));
     assert!(!cluster.groups.iter().any(replaced), "{:?}", cluster.groups[1].log);
     assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
 }
@@ -610,7 +610,7 @@ fn wave_waits_for_its_groups_whose_revision_is_unknown() {
         let is_open = |cluster: &SimulatedCluster| cluster.waves("r2")[0].1 != WaveState::Waiting;
         cluster.poll();
         cluster.run_until(is_open);
-        (0..10).for_each(|_| cluster.follow());
+        (0..10).for_each(|_| cluster.advance_rollout());
         assert_eq!(cluster.group("c").waits, Some(WaitReason::RevisionUnknown));
         let state = cluster.waves("r2")[1].1;
         assert_eq!(state == WaveState::Waiting, !is_locked, "{:?}", cluster.waves("r2"));

@@ -1,6 +1,6 @@
 //! Stored revisions that the controller did not store, or cannot read.
 
-use super::simulated_cluster::{CANARY, Did, SimulatedCluster, canary, group};
+use super::simulated_cluster::{CANARY, RecordedAction, SimulatedCluster, canary, group};
 use crate::api::{
     BoundariesRevision, BoundariesRevisionSpec, BoundariesRevisionStatus, RolloutPhase, WaveState, WaveStatus,
 };
@@ -222,7 +222,12 @@ fn restored_revisions_of_another_release_replace_no_node_and_are_named() {
         assert!(["r1", "r2"].contains(&name.as_str()) && why.contains("backup"), "{name} {why}");
     }
     cluster.run_until_stable();
-    assert!(cluster.groups.iter().all(|group| !group.log.iter().any(|did| matches!(did, Did::Replaced { .. }))));
+    assert!(
+        cluster
+            .groups
+            .iter()
+            .all(|group| !group.log.iter().any(|action| matches!(action, RecordedAction::Replaced { .. })))
+    );
     assert_eq!(cluster.phase("r3"), RolloutPhase::Complete);
     // One that comes back later begins and ends nothing.
     let first = cluster.revisions[0].clone();

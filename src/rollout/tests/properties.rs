@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::simulated_cluster::{Did, Group, SimulatedCluster, group, image_of};
+use super::simulated_cluster::{Group, RecordedAction, SimulatedCluster, group, image_of};
 use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
 use crate::boundaries::ROLLOUT_KEY;
@@ -12,7 +12,7 @@ use crate::rollout::SwitchReason;
 
 /// What happens between two polls.
 #[derive(Clone, Debug)]
-enum Act {
+enum Action {
     Poll(usize),
     Image(usize),
     Tag(usize),
@@ -39,32 +39,32 @@ enum Act {
     Restart,
 }
 
-fn act() -> impl Strategy<Value = Act> {
+fn any_action() -> impl Strategy<Value = Action> {
     prop_oneof![
-        8 => (1..40usize).prop_map(Act::Poll),
-        3 => (1..5usize).prop_map(Act::Image),
-        1 => (0..3usize).prop_map(Act::Tag),
-        1 => (0..3usize).prop_map(Act::Comment),
-        1 => any::<bool>().prop_map(Act::Pause),
-        1 => Just(Act::Abort),
-        1 => Just(Act::Retry),
-        1 => (0..3usize).prop_map(Act::Skip),
-        1 => (0..6usize, any::<bool>()).prop_map(|(index, locks)| Act::Lock(index, locks)),
-        1 => (0..6usize).prop_map(Act::Delete),
-        1 => (0..100usize).prop_map(Act::Create),
-        1 => (0..6usize).prop_map(Act::TenantEdit),
-        1 => (0..POLICIES.len()).prop_map(Act::Policy),
-        1 => Just(Act::LoseKey),
-        1 => any::<bool>().prop_map(Act::ConfigProblem),
-        1 => (-7200..7200i64).prop_map(Act::Clock),
-        1 => Just(Act::ClearStatus),
-        1 => (0..6usize, any::<bool>()).prop_map(|(index, blocks)| Act::Block(index, blocks)),
-        1 => (0..6usize, any::<bool>()).prop_map(|(index, defers)| Act::Tenant(index, defers)),
-        1 => (0..6usize, any::<bool>()).prop_map(|(index, answers)| Act::Answers(index, answers)),
-        1 => (0..6usize, any::<bool>()).prop_map(|(index, seen)| Act::Seen(index, seen)),
-        1 => Just(Act::Approve),
-        1 => Just(Act::Urgent),
-        2 => Just(Act::Restart),
+        8 => (1..40usize).prop_map(Action::Poll),
+        3 => (1..5usize).prop_map(Action::Image),
+        1 => (0..3usize).prop_map(Action::Tag),
+        1 => (0..3usize).prop_map(Action::Comment),
+        1 => any::<bool>().prop_map(Action::Pause),
+        1 => Just(Action::Abort),
+        1 => Just(Action::Retry),
+        1 => (0..3usize).prop_map(Action::Skip),
+        1 => (0..6usize, any::<bool>()).prop_map(|(index, locks)| Action::Lock(index, locks)),
+        1 => (0..6usize).prop_map(Action::Delete),
+        1 => (0..100usize).prop_map(Action::Create),
+        1 => (0..6usize).prop_map(Action::TenantEdit),
+        1 => (0..POLICIES.len()).prop_map(Action::Policy),
+        1 => Just(Action::LoseKey),
+        1 => any::<bool>().prop_map(Action::ConfigProblem),
+        1 => (-7200..7200i64).prop_map(Action::Clock),
+        1 => Just(Action::ClearStatus),
+        1 => (0..6usize, any::<bool>()).prop_map(|(index, blocks)| Action::Block(index, blocks)),
+        1 => (0..6usize, any::<bool>()).prop_map(|(index, defers)| Action::Tenant(index, defers)),
+        1 => (0..6usize, any::<bool>()).prop_map(|(index, answers)| Action::Answers(index, answers)),
+        1 => (0..6usize, any::<bool>()).prop_map(|(index, seen)| Action::Seen(index, seen)),
+        1 => Just(Action::Approve),
+        1 => Just(Action::Urgent),
+        2 => Just(Action::Restart),
     ]
 }
 
@@ -85,51 +85,51 @@ fn some_group(number: usize) -> Group {
     found
 }
 
-fn apply(cluster: &mut SimulatedCluster, act: &Act, made: &mut usize) {
+fn apply(cluster: &mut SimulatedCluster, action: &Action, made: &mut usize) {
     let target = cluster.revisions.last().and_then(|revision| revision.metadata.name.clone()).expect("a revision");
     let count = cluster.groups.len();
-    match act {
-        Act::Poll(count) => cluster.run(*count),
-        Act::Image(number) => cluster.image = format!("ami-{number}"),
-        Act::Tag(number) => cluster.tag = format!("tag-{number}"),
-        Act::Comment(number) => cluster.comment = format!("note {number}"),
-        Act::Pause(paused) => cluster.revision(&target).spec.orders.paused = *paused,
-        Act::Abort => cluster.revision(&target).spec.orders.aborted = true,
-        Act::Retry => {
+    match action {
+        Action::Poll(count) => cluster.run(*count),
+        Action::Image(number) => cluster.image = format!("ami-{number}"),
+        Action::Tag(number) => cluster.tag = format!("tag-{number}"),
+        Action::Comment(number) => cluster.comment = format!("note {number}"),
+        Action::Pause(paused) => cluster.revision(&target).spec.orders.paused = *paused,
+        Action::Abort => cluster.revision(&target).spec.orders.aborted = true,
+        Action::Retry => {
             let orders = &mut cluster.revision(&target).spec.orders;
             orders.aborted = false;
             orders.retries += 1;
         }
-        Act::Skip(wave) => cluster.revision(&target).spec.orders.skipped = vec![format!("w{wave}")],
-        Act::Lock(index, locks) => cluster.groups[index % count].locked = *locks,
-        Act::Delete(index) if cluster.groups.iter().filter(|group| !group.deleted).count() > 1 => {
+        Action::Skip(wave) => cluster.revision(&target).spec.orders.skipped = vec![format!("w{wave}")],
+        Action::Lock(index, locks) => cluster.groups[index % count].locked = *locks,
+        Action::Delete(index) if cluster.groups.iter().filter(|group| !group.deleted).count() > 1 => {
             cluster.groups[index % count].deleted = true;
         }
-        Act::Delete(_) => {}
-        Act::Create(number) => {
+        Action::Delete(_) => {}
+        Action::Create(number) => {
             *made += 1;
             let mut new = some_group(100 + *number + *made * 1000);
             new.nodes.clear();
             cluster.groups.push(new);
         }
-        Act::TenantEdit(index) => cluster.groups[index % count].generation += 1,
-        Act::Policy(number) => cluster.policy = Some(POLICIES[*number].to_owned()),
-        Act::LoseKey => cluster.policy = None,
-        Act::ConfigProblem(is_broken) => cluster.config_problem = is_broken.then(|| "it is broken".to_owned()),
-        Act::Clock(seconds) => cluster.now += jiff::SignedDuration::from_secs(*seconds),
-        Act::ClearStatus => cluster.revision(&target).status = None,
-        Act::Block(index, blocks) => cluster.groups[index % count].blocked = *blocks,
-        Act::Tenant(index, defers) => {
+        Action::TenantEdit(index) => cluster.groups[index % count].generation += 1,
+        Action::Policy(number) => cluster.policy = Some(POLICIES[*number].to_owned()),
+        Action::LoseKey => cluster.policy = None,
+        Action::ConfigProblem(is_broken) => cluster.config_problem = is_broken.then(|| "it is broken".to_owned()),
+        Action::Clock(seconds) => cluster.now += jiff::SignedDuration::from_secs(*seconds),
+        Action::ClearStatus => cluster.revision(&target).status = None,
+        Action::Block(index, blocks) => cluster.groups[index % count].blocked = *blocks,
+        Action::Tenant(index, defers) => {
             let (key, value) = match defers {
                 true => (annotation::DEFER_UNTIL, "2099-01-01T00:00:00Z".to_owned()),
                 false => (annotation::APPROVE_REVISION, target),
             };
             cluster.groups[index % count].annotations.insert(key.to_owned(), value);
         }
-        Act::Answers(index, answers) => cluster.groups[index % count].answers = *answers,
-        Act::Seen(index, seen) => cluster.groups[index % count].unseen = !seen,
-        Act::Approve => cluster.revision(&target).spec.orders.approved = vec!["*".to_owned()],
-        Act::Urgent => {
+        Action::Answers(index, answers) => cluster.groups[index % count].answers = *answers,
+        Action::Seen(index, seen) => cluster.groups[index % count].unseen = !seen,
+        Action::Approve => cluster.revision(&target).spec.orders.approved = vec!["*".to_owned()],
+        Action::Urgent => {
             let until = format!("{{urgentUntil: {}, ", cluster.now + jiff::SignedDuration::from_mins(10));
             let policy = cluster.policy.as_deref().unwrap_or_default();
             let policy = if policy.starts_with('{') { policy.to_owned() } else { format!("{{{policy}}}") };
@@ -137,12 +137,12 @@ fn apply(cluster: &mut SimulatedCluster, act: &Act, made: &mut usize) {
                 cluster.policy = Some(policy.replacen('{', &until, 1));
             }
         }
-        Act::Restart => cluster.restart(),
+        Action::Restart => cluster.restart(),
     }
 }
 
 /// No revision is deleted that a group has or would return to, or to which all groups would return.
-fn judge_history(before: &SimulatedCluster, after: &SimulatedCluster) -> Result<(), TestCaseError> {
+fn check_history(before: &SimulatedCluster, after: &SimulatedCluster) -> Result<(), TestCaseError> {
     let hashes = after.groups.iter().filter(|group| !group.deleted).flat_map(Group::needs);
     let stable = after.revisions.last().and_then(|found| found.status.as_ref()?.stable.clone());
     let stable = before.revisions.iter().find(|found| stable.is_some() && found.metadata.name == stable);
@@ -154,7 +154,7 @@ fn judge_history(before: &SimulatedCluster, after: &SimulatedCluster) -> Result<
 }
 
 /// While a group is not seen, which may be in any wave, none opens or passes.
-fn judge_waves(before: &SimulatedCluster, after: &SimulatedCluster, target: &str) -> Result<(), TestCaseError> {
+fn check_waves(before: &SimulatedCluster, after: &SimulatedCluster, target: &str) -> Result<(), TestCaseError> {
     let is_unseen = after.groups.iter().any(|group| group.unseen);
     if !is_unseen || before.phase_of(target) == Some(RolloutPhase::Complete) {
         return Ok(());
@@ -170,10 +170,10 @@ fn judge_waves(before: &SimulatedCluster, after: &SimulatedCluster, target: &str
 /// Every group that switches to a revision in its wave does so after all waves before it have passed, and never takes
 /// an older one by a wave; it makes nodes only from what it recorded; and a complete rollout has each group, or lists
 /// it.
-fn judge(before: &SimulatedCluster, after: &SimulatedCluster) -> Result<(), TestCaseError> {
-    judge_history(before, after)?;
+fn check_invariants(before: &SimulatedCluster, after: &SimulatedCluster) -> Result<(), TestCaseError> {
+    check_history(before, after)?;
     let target = after.revisions.last().and_then(|found| found.metadata.name.clone()).unwrap_or_default();
-    judge_waves(before, after, &target)?;
+    check_waves(before, after, &target)?;
     let is_urgent = after.is_urgent();
     let view = after.clone().view();
     let Some(view) = view else {
@@ -190,10 +190,10 @@ fn judge(before: &SimulatedCluster, after: &SimulatedCluster) -> Result<(), Test
         let old = before.groups.get(index);
         let known = old.map_or(0, |old| old.log.len());
         let had = old.and_then(|old| before.number_of(old.status.boundaries_revision.as_deref()?)).unwrap_or_default();
-        for did in &group.log[known..] {
+        for action in &group.log[known..] {
             let recorded = group.status.boundaries_revision.as_deref().unwrap_or_default();
-            let (number, name) = match did {
-                Did::Replaced { to, .. } => {
+            let (number, name) = match action {
+                RecordedAction::Replaced { to, .. } => {
                     let of_record = view.stored.get(recorded).map(image_of);
                     prop_assert_eq!(
                         of_record.as_ref(),
@@ -203,12 +203,12 @@ fn judge(before: &SimulatedCluster, after: &SimulatedCluster) -> Result<(), Test
                     );
                     continue;
                 }
-                Did::Switched { number, why: SwitchReason::Wave(name), .. } => (number, name),
-                Did::Switched { number, why: SwitchReason::Approved(_) | SwitchReason::InPlace, .. } => {
+                RecordedAction::Switched { number, why: SwitchReason::Wave(name), .. } => (number, name),
+                RecordedAction::Switched { number, why: SwitchReason::Approved(_) | SwitchReason::InPlace, .. } => {
                     prop_assert!(*number >= had, "{} went from r{had} to r{number}", group.key);
                     continue;
                 }
-                Did::Switched { .. } => continue,
+                RecordedAction::Switched { .. } => continue,
             };
             prop_assert!(*number >= had, "{} went from r{had} to r{number}", group.key);
             let waves = after.waves(&target);
@@ -250,7 +250,7 @@ proptest! {
     #[test]
     fn nothing_begins_outside_of_the_windows(
         start in 0..(5 * 86400i64),
-        acts in prop::collection::vec((2..6usize, 60..40_000i64, 1..80usize), 1..4),
+        actions in prop::collection::vec((2..6usize, 60..40_000i64, 1..80usize), 1..4),
     ) {
         let berlin = "zone: Europe/Berlin";
         let policy = format!(
@@ -259,7 +259,7 @@ proptest! {
         let mut cluster = SimulatedCluster::new(&policy, (0..4).map(some_group).collect());
         let begin: jiff::Timestamp = "2026-10-22T00:00:00Z".parse().expect("a time");
         cluster.now = begin + jiff::SignedDuration::from_secs(start);
-        for (image, later, polls) in acts {
+        for (image, later, polls) in actions {
             cluster.image = format!("ami-{image}");
             cluster.now += jiff::SignedDuration::from_secs(later);
             cluster.run(polls);
@@ -268,15 +268,15 @@ proptest! {
         for group in &cluster.groups {
             // The return waits for no window.
             let mut switched_forward = false;
-            for did in &group.log {
-                let at = match did {
-                    Did::Switched { why, at, .. } => {
+            for action in &group.log {
+                let at = match action {
+                    RecordedAction::Switched { why, at, .. } => {
                         switched_forward = matches!(why, SwitchReason::Wave(_));
                         at
                     }
-                    Did::Replaced { at, .. } => at,
+                    RecordedAction::Replaced { at, .. } => at,
                 };
-                prop_assert!(!switched_forward || may_replace(*at), "{} did {did:?}", group.key);
+                prop_assert!(!switched_forward || may_replace(*at), "{} did {action:?}", group.key);
             }
         }
         let images = cluster.images();
@@ -293,7 +293,7 @@ proptest! {
     fn rollouts_keep_the_wave_order_and_end(
         policy in prop::sample::select(POLICIES.to_vec()),
         bad in prop::collection::btree_set((0..6usize, 2..5usize), 0..3),
-        acts in prop::collection::vec(act(), 1..25),
+        actions in prop::collection::vec(any_action(), 1..25),
         kept in 1..4usize,
     ) {
         let mut cluster = SimulatedCluster::new(policy, (0..6).map(some_group).collect());
@@ -302,13 +302,13 @@ proptest! {
             cluster.groups[*index].bad_images.insert(format!("ami-{image}"));
         }
         let mut made = 0;
-        for act in &acts {
-            let polls = if let Act::Poll(count) = act { *count } else { 1 };
-            apply(&mut cluster, &match act { Act::Poll(_) => Act::Restart, other => other.clone() }, &mut made);
+        for action in &actions {
+            let polls = if let Action::Poll(count) = action { *count } else { 1 };
+            apply(&mut cluster, &match action { Action::Poll(_) => Action::Restart, other => other.clone() }, &mut made);
             for _ in 0..polls {
                 let before = cluster.clone();
                 cluster.poll();
-                judge(&before, &cluster)?;
+                check_invariants(&before, &cluster)?;
             }
         }
         // People end their orders and locks, and a good change follows.
@@ -360,7 +360,7 @@ proptest! {
         for group in disturbed.groups.iter().filter(|_| bad.is_none()) {
             for (name, _) in &images {
                 let name = format!("ami-{name}");
-                let made = group.log.iter().filter(|did| matches!(did, Did::Replaced { to, .. } if *to == name)).count();
+                let made = group.log.iter().filter(|action| matches!(action, RecordedAction::Replaced { to, .. } if *to == name)).count();
                 // Once for each time that the ConfigMap has it.
                 let times = images.iter().filter(|(image, _)| format!("ami-{image}") == name).count();
                 prop_assert!(made <= times * group.nodes.len(), "{:?}", group.log);

@@ -15,7 +15,7 @@ use crate::api::{
 use crate::boundaries::active::select_active;
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{
-    CheckAnswer, CheckResult, Checks, Current, DecisionInput, GroupFacts, GroupSummary, History, HistoryStep, Images,
+    CheckAnswer, CheckResult, Checks, Current, DecisionInput, GroupSummary, GroupView, History, HistoryStep, Images,
     KnownImpact, Patience, ProgressInput, RevisionDecision, RevisionImpact, RolloutView, Running, StoredRevision,
     SwitchReason, WaitReason, YieldingGroups, advance, choose, comes_next, next_step, query,
 };
@@ -69,12 +69,12 @@ pub(super) struct Group {
     /// Whether the API server refuses its status.
     pub unwritable: bool,
     /// What happened, for the judges.
-    pub log: Vec<Did>,
+    pub log: Vec<RecordedAction>,
 }
 
 /// What a group did.
 #[derive(Clone, Debug, PartialEq)]
-pub(super) enum Did {
+pub(super) enum RecordedAction {
     /// It recorded that it switches to a content.
     Switched { image: String, number: i64, why: SwitchReason, at: Timestamp },
     /// It replaced a node.
@@ -418,7 +418,7 @@ impl SimulatedCluster {
         for index in 0..self.groups.len() {
             self.reconcile(index, &view);
         }
-        self.follow();
+        self.advance_rollout();
     }
 
     /// Without a rollout, every group has what the ConfigMap has.
@@ -465,7 +465,7 @@ impl SimulatedCluster {
         if !self.running.is_known(view) {
             self.running.count(view, self.groups.iter().filter(|group| !group.deleted).map(|group| &group.status));
         }
-        self.ask(index, view);
+        self.assess(index, view);
         let (choice, _) = self.decide(index, view);
         let now = self.now;
         let waits_for_budget = self.waits_for_budget(index, view);
@@ -483,7 +483,12 @@ impl SimulatedCluster {
                 group.waits = None;
                 group.status.boundaries_revision = Some(switch.content.hash.clone());
                 group.status.rollout = Some(switch.record);
-                group.log.push(Did::Switched { image, number: switch.content.number, why: switch.why, at: now });
+                group.log.push(RecordedAction::Switched {
+                    image,
+                    number: switch.content.number,
+                    why: switch.why,
+                    at: now,
+                });
                 self.writes += 1;
             }
             RevisionDecision::Use { content: Some(content), rollout_block, waits } => {
@@ -515,7 +520,7 @@ impl SimulatedCluster {
     }
 
     /// Finds out what the target would do to a group, as each reconcile does.
-    fn ask(&mut self, index: usize, view: &RolloutView) {
+    fn assess(&mut self, index: usize, view: &RolloutView) {
         let group = &mut self.groups[index];
         let (inputs, retries) = (group.forecast_inputs(view), view.orders.retries);
         let before = group.known_forecast(view);
@@ -529,11 +534,11 @@ impl SimulatedCluster {
         let group = &self.groups[index];
         let forecast = group.known_forecast(view);
         let lock = group.locked.then_some("the annotation lock-upgrades");
-        let facts = group.facts(&forecast, lock);
+        let group_view = group.group_view(&forecast, lock);
         let merged_hash = |content: &StoredRevision| Some(format!("{}/{}", content.hash, group.generation));
         let input = DecisionInput {
             view,
-            group: facts,
+            group: group_view,
             merged_hash: &merged_hash,
             uses_alias: &|_| group.uses_alias,
             has_room: &|wave| self.running.has_room(view, wave, &group.key),
@@ -555,13 +560,13 @@ impl SimulatedCluster {
             let (choice, forecast) = self.decide(*index, &view);
             let group = &self.groups[*index];
             let lock = group.locked.then_some("the annotation lock-upgrades");
-            comes_next(&view, &group.facts(&forecast, lock), &choice)
+            comes_next(&view, &group.group_view(&forecast, lock), &choice)
         };
         (0..self.groups.len()).filter(is_next).map(|index| self.groups[index].key.clone()).collect()
     }
 
     /// One poll of the rollout.
-    pub(super) fn follow(&mut self) {
+    pub(super) fn advance_rollout(&mut self) {
         let Some(view) = self.view() else { return };
         let patience = view.policy.patience.unsigned_abs();
         if !std::mem::replace(&mut self.is_seeded, true) {
@@ -586,7 +591,7 @@ impl SimulatedCluster {
                     is_blocked,
                     self.monotonic,
                 );
-                summary.add(&view, &group.facts(&forecast, lock), &choice, group.stuck || is_stuck);
+                summary.add(&view, &group.group_view(&forecast, lock), &choice, group.stuck || is_stuck);
                 if is_stuck {
                     let blocker = group.draining.then(|| "its PodDisruptionBudget".to_owned());
                     stuck.insert(group.key.clone(), blocker);
@@ -635,8 +640,8 @@ fn defaults_of(content: &StoredRevision) -> serde_json::Value {
 }
 
 impl Group {
-    pub(super) fn facts<'a>(&'a self, forecast: &'a RevisionImpact, lock: Option<&'a str>) -> GroupFacts<'a> {
-        GroupFacts {
+    pub(super) fn group_view<'a>(&'a self, forecast: &'a RevisionImpact, lock: Option<&'a str>) -> GroupView<'a> {
+        GroupView {
             key: &self.key,
             uid: &self.uid,
             generation: self.generation,
@@ -708,7 +713,7 @@ impl Group {
         let unready = self.nodes.iter().position(|node| *node != image && self.bad_images.contains(node));
         let outdated = unready.or_else(|| self.nodes.iter().position(|node| *node != image).filter(|_| !is_bad));
         if let Some(index) = outdated.filter(|_| !is_locked) {
-            self.log.push(Did::Replaced { from: self.nodes[index].clone(), to: image.clone(), at: now });
+            self.log.push(RecordedAction::Replaced { from: self.nodes[index].clone(), to: image.clone(), at: now });
             self.nodes[index] = image.clone();
         }
         let count = |matches: bool| {
@@ -733,9 +738,11 @@ impl Group {
 
     /// Images of the contents that it switched to because its wave was open.
     pub(super) fn wave_images(&self) -> Vec<&str> {
-        let by_wave = self.log.iter().filter_map(|did| match did {
-            Did::Switched { image, why: SwitchReason::Wave(_) | SwitchReason::Approved(_), .. } => Some(image.as_str()),
-            Did::Switched { .. } | Did::Replaced { .. } => None,
+        let by_wave = self.log.iter().filter_map(|action| match action {
+            RecordedAction::Switched { image, why: SwitchReason::Wave(_) | SwitchReason::Approved(_), .. } => {
+                Some(image.as_str())
+            }
+            RecordedAction::Switched { .. } | RecordedAction::Replaced { .. } => None,
         });
         by_wave.collect()
     }

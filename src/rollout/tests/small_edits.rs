@@ -1,6 +1,6 @@
 //! Edits that replace no node, in the middle of a rollout whose image is not proved yet.
 
-use super::simulated_cluster::{CANARY, Did, Group, SimulatedCluster, canary, group};
+use super::simulated_cluster::{CANARY, Group, RecordedAction, SimulatedCluster, canary, group};
 use crate::api::{RolloutPhase, WaveState};
 use crate::rollout::WaitReason;
 
@@ -23,7 +23,7 @@ fn soaking(policy: &str) -> SimulatedCluster {
     cluster
 }
 
-/// Otherwise a comment in the ConfigMap would give an image to the whole fleet that the canary has run for a minute.
+/// Otherwise a comment in the ConfigMap would give all groups an image that the canary has run for a minute.
 #[test]
 fn comment_during_a_soak_releases_no_group_and_the_soak_continues() {
     for policy in [CANARY.to_owned(), format!("{{withoutRotation: waves, {CANARY}}}")] {
@@ -100,7 +100,7 @@ fn wave_of_a_canary_that_has_yet_to_switch_is_not_empty() {
         cluster.revision("r3").spec.orders.paused = true;
         cluster.run(3);
         cluster.revision("r3").spec.orders.paused = false;
-        (0..3).for_each(|_| cluster.follow());
+        (0..3).for_each(|_| cluster.advance_rollout());
         assert_eq!(cluster.waves("r3")[1].1, WaveState::Waiting);
     }
 }
@@ -154,7 +154,7 @@ fn failed_group_returns_to_the_complete_revision_that_it_had() {
     cluster.group("a").locked = false;
     cluster.run_until_stable();
     assert_eq!(cluster.images()[1], "ami-2", "{:?}", cluster.groups[1].log);
-    let switches = |did: &&Did| matches!(did, Did::Switched { .. });
+    let switches = |action: &&RecordedAction| matches!(action, RecordedAction::Switched { .. });
     assert_eq!(cluster.groups[1].log.iter().filter(switches).count(), 3, "r2, r4, and back");
 }
 

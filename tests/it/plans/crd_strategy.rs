@@ -112,7 +112,7 @@ fn plans_match_golden_files() {
 
 /// The group was created or changed a while ago, and its first rotation may be months away.
 #[test]
-fn what_prevents_the_next_upgrade_is_told_while_no_node_is_outdated() {
+fn what_prevents_the_next_upgrade_is_reported_while_no_node_is_outdated() {
     let missing = with_outdated_nodes();
     let request = rendered(&missing);
     let refused = SpecError::invalid("spec.strategy.crd.spec", "Job.batch", "is not an allowed kind", "use another")

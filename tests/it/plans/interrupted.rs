@@ -23,7 +23,7 @@ fn uncordon() -> Step {
 }
 
 /// The first step uncordons the node, so that it does not depend on whether the others succeed.
-fn gives_back(scenario: &Scenario) -> bool {
+fn uncordons_first(scenario: &Scenario) -> bool {
     scenario.plan().steps.first().is_some_and(|planned| planned.step == uncordon())
 }
 
@@ -32,7 +32,7 @@ fn nodes_of_a_blocked_group_are_uncordoned() {
     let foreign = draining(converged()).with_scaling_group(|g| g.tags.iter_mut().for_each(|t| t.value.push('x')));
     assert_eq!(names(&foreign.plan()), ["UncordonNode"]);
     assert!(matches!(foreign.plan().outcome, Outcome::Blocked { reason: Reason::OwnershipConflict, .. }));
-    assert!(gives_back(&foreign) && foreign.plan().recheck_at.is_some());
+    assert!(uncordons_first(&foreign) && foreign.plan().recheck_at.is_some());
     let terminating = foreign.with_scaling_group(|g| g.instances[0].state = InstanceState::Terminating);
     assert_eq!(names(&terminating.plan()), Vec::<&str>::new());
     let healthy = draining(converged()).with(|s| s.state.cluster_health = ClusterHealth { total: 4, unready: 4 });
@@ -50,7 +50,7 @@ fn change_in_place_uncordons_no_nodes() {
 fn long_refused_write_uncordons_nodes() {
     let refused = draining(converged()).with_spec(OTHER_SIZE).with(|s| s.persistent_failure = PersistentFailure::Pass);
     assert_eq!(names(&refused.plan()), ["UncordonNode", "UpdateGroup"]);
-    assert!(gives_back(&refused));
+    assert!(uncordons_first(&refused));
     let idle = converged().with_spec(OTHER_SIZE).with(|s| s.persistent_failure = PersistentFailure::Pass);
     assert_eq!(names(&idle.plan()), ["UpdateGroup"]);
 }

@@ -2,7 +2,8 @@
 
 use instance_manager::api::spec_error::SpecError;
 use instance_manager::aws::nodegroup::{
-    Issue, MaxUnavailable, Nodegroup, NodegroupName, NodegroupSizes, NodegroupStatus, NodegroupUpdate, UpdateStatus,
+    MaxUnavailable, Nodegroup, NodegroupIssue, NodegroupName, NodegroupSizes, NodegroupStatus, NodegroupUpdate,
+    UpdateStatus,
 };
 use instance_manager::ownership;
 use instance_manager::plan::NodegroupStep;
@@ -286,8 +287,8 @@ fn during_replacement() -> Scenario {
     Scenario::new(vec![existing_nodegroup(&resolve_spec(""), 1), existing_nodegroup(&resolve_spec(C5), 3)], C5)
 }
 
-fn issue(code: &str) -> Issue {
-    Issue { code: code.into(), message: "message of EKS".into(), resources: vec!["i-1".into()] }
+fn issue(code: &str) -> NodegroupIssue {
+    NodegroupIssue { code: code.into(), message: "message of EKS".into(), resources: vec!["i-1".into()] }
 }
 
 fn update(status: UpdateStatus, kind: &str) -> NodegroupUpdate {

@@ -232,7 +232,7 @@ mod tests {
         let ready = json!({"observedGeneration": 0, "nodes": {}, "conditions": [{"type": "Ready", "status": "True"}]});
         let changed =
             json!({"observedGeneration": -1, "nodes": {}, "conditions": [{"type": "Ready", "status": "True"}]});
-        let told = json!({"observedGeneration": 0, "nodes": {}, "conditions": [{"type": "Ready", "status": "True"},
+        let served = json!({"observedGeneration": 0, "nodes": {}, "conditions": [{"type": "Ready", "status": "True"},
             {"type": "FieldsRejected", "status": "True"}]});
         let found = async |kind: &str, status: &Value| {
             let status = serde_json::from_value(status.clone()).expect("a status");
@@ -255,7 +255,7 @@ mod tests {
         };
         assert!(matches!(found("RollingUpgrade", &changed).await, Some(StrategyState::Forbidden(_))));
         assert!(
-            matches!(found("RollingUpgrade", &told).await, Some(StrategyState::Forbidden(_))),
+            matches!(found("RollingUpgrade", &served).await, Some(StrategyState::Forbidden(_))),
             "until it has ended"
         );
         assert!(found("RollingUpgrade", &ready).await.is_none());

@@ -336,15 +336,16 @@ async fn observe_outdated(
         state.warm_instances = Some(o.inventory.warm_pool(&group.name, o.max_cache_age).await.map_err(aws)?.to_vec());
     }
     let rotate_at_passed = resolved.desired.rolling_update.rotate_at.is_some_and(|at| at <= o.now);
-    let subnets_leave = !subnets::leaving(resolved, state, status).is_empty() || subnets::is_marked(&group);
-    if rotate_at_passed || subnets_leave {
+    let are_subnets_removed =
+        !subnets::removed_subnets(resolved, state, status).is_empty() || subnets::has_suspension_tag(&group);
+    if rotate_at_passed || are_subnets_removed {
         let warm = state.warm_instances.iter().flatten().map(|w| &w.instance);
         let ids: Vec<_> = group.instances.iter().chain(warm).map(|i| i.id.clone()).collect();
         let launches = o.inventory.launches(&ids).await.map_err(aws)?;
         if rotate_at_passed {
             state.launch_times = launches.iter().map(|(id, launch)| (id.clone(), launch.time)).collect();
         }
-        if subnets_leave {
+        if are_subnets_removed {
             state.instance_subnets = launches.into_iter().map(|(id, launch)| (id, launch.subnet)).collect();
         }
     }

@@ -68,7 +68,7 @@ fn version_id(
     group: &ScalingGroup,
 ) -> String {
     let version = desired_version_id(state, group);
-    match subnets::left(resolved, group, status) {
+    match subnets::detached_subnets(resolved, group, status) {
         left if left.is_empty() => version,
         left => format!("{version}-{}", &sha256_hex(&left.join(" "))[..8]),
     }

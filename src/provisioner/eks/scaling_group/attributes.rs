@@ -20,14 +20,14 @@ pub(crate) fn plan_attributes(input: &PlanInput, group: &ScalingGroup, builder: 
     let name = || group.name.clone();
     let processes = subnets::desired_processes(input, group);
     let by_deletion = suspended_by_deletion(group);
-    let for_subnets = subnets::marker();
-    let is_marked = subnets::is_marked(group);
-    let of_tags = by_deletion.iter().flatten().cloned().chain(is_marked.then(|| for_subnets.value.clone()));
+    let suspension_tag = subnets::suspension_tag();
+    let has_suspension_tag = subnets::has_suspension_tag(group);
+    let of_tags = by_deletion.iter().flatten().cloned().chain(has_suspension_tag.then(|| suspension_tag.value.clone()));
     let recorded: Vec<_> = managed.processes.iter().cloned().chain(of_tags).collect();
     let (add, remove) = additions_and_removals(&processes, &group.suspended_processes, &recorded);
     // Put first, because the status may be lost.
-    if !is_marked && group.tags.len() < MAX_TAGS && subnets::is_own_suspension(input, group) {
-        let step = EksStep::PutTags { group: name(), tags: vec![for_subnets.clone()] };
+    if !has_suspension_tag && group.tags.len() < MAX_TAGS && subnets::is_own_suspension(input, group) {
+        let step = EksStep::PutTags { group: name(), tags: vec![suspension_tag.clone()] };
         builder.push_with_reasons(step, vec![subnets::drift(input, group)]);
     }
     if !add.is_empty() {
@@ -51,8 +51,8 @@ pub(crate) fn plan_attributes(input: &PlanInput, group: &ScalingGroup, builder: 
         // Removed last: it is the only record of what the deletion suspended.
         builder.push(EksStep::DeleteTags { group: name(), keys: vec![tag::SUSPENDED_BY_DELETION.into()] });
     }
-    if is_marked && !subnets::suspends_rebalancing(input, group) {
-        builder.push(EksStep::DeleteTags { group: name(), keys: vec![for_subnets.key] });
+    if has_suspension_tag && !subnets::suspends_rebalancing(input, group) {
+        builder.push(EksStep::DeleteTags { group: name(), keys: vec![suspension_tag.key] });
     }
     let (add, remove) = additions_and_removals(&desired.metrics, &group.enabled_metrics, &managed.metrics);
     if !add.is_empty() {

@@ -6,8 +6,9 @@
 //! group's subnets. So AZRebalance is suspended first, then the smaller list is set, and the rotation replaces the nodes
 //! in the removed subnets. AZRebalance resumes when no instance is left in them.
 //!
-//! The status records the removed subnets, and a tag of the scaling group says who suspended AZRebalance. If the status is
-//! lost, the tag alone is enough to continue: every instance outside of the desired subnets is then in a removed one.
+//! The status records the removed subnets, and a tag of the scaling group shows who suspended AZRebalance. If the
+//! status is lost, the tag alone is enough to continue: every instance outside of the desired subnets is then in a
+//! removed one.
 //!
 //! AWS does not document what happens to instances of a removed subnet while another subnet serves the same zone. They
 //! are replaced in the same way.
@@ -26,35 +27,43 @@ use crate::provisioner::eks::resolve::ResolvedGroup;
 const REBALANCING: &str = "AZRebalance";
 
 /// The tag of a scaling group whose AZRebalance the controller suspends because subnets leave.
-pub(crate) fn marker() -> Tag {
+pub(crate) fn suspension_tag() -> Tag {
     Tag { key: tag::SUSPENDED_FOR_SUBNETS.into(), value: REBALANCING.into() }
 }
 
 /// Whether the scaling group has the tag.
-pub(crate) fn is_marked(group: &ScalingGroup) -> bool {
-    group.tags.contains(&marker())
+pub(crate) fn has_suspension_tag(group: &ScalingGroup) -> bool {
+    group.tags.contains(&suspension_tag())
 }
 
 /// Subnets of the scaling group, and subnets that it had, which the spec does not list.
-pub(crate) fn leaving(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> Vec<String> {
+pub(crate) fn removed_subnets(
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+) -> Vec<String> {
     let present = state.scaling_group.iter().flat_map(|g| &g.subnets);
-    let is_marked = state.scaling_group.as_ref().is_some_and(is_marked);
-    let of_instances = state.instance_subnets.values().filter(|_| is_marked);
+    let has_suspension_tag = state.scaling_group.as_ref().is_some_and(has_suspension_tag);
+    let of_instances = state.instance_subnets.values().filter(|_| has_suspension_tag);
     undesired_subnets(resolved, present.chain(recorded(status)).chain(of_instances))
 }
 
 /// Subnets that have left the scaling group, but may still have instances.
-pub(crate) fn left(resolved: &ResolvedGroup, group: &ScalingGroup, status: &InstanceGroupStatus) -> Vec<String> {
+pub(crate) fn detached_subnets(
+    resolved: &ResolvedGroup,
+    group: &ScalingGroup,
+    status: &InstanceGroupStatus,
+) -> Vec<String> {
     undesired_subnets(resolved, recorded(status).filter(|subnet| !group.subnets.contains(subnet)))
 }
 
-/// The leaving subnets while the scaling group or one of its instances uses any of them. An instance whose subnet is not
+/// The removed subnets while the scaling group or one of its instances uses any of them. An instance whose subnet is not
 /// known may be in any of them.
 pub(crate) fn in_use(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> Vec<String> {
     let Some(group) = &state.scaling_group else { return Vec::new() };
-    let leaving = leaving(resolved, state, status);
+    let removed = removed_subnets(resolved, state, status);
     let is_used = |subnet: &String| group.subnets.contains(subnet) || may_have_instances(state, subnet);
-    if leaving.iter().any(is_used) { leaving } else { Vec::new() }
+    if removed.iter().any(is_used) { removed } else { Vec::new() }
 }
 
 /// Why an instance is replaced although it launched from the desired version: its subnet leaves.
@@ -65,7 +74,7 @@ pub(crate) fn instance_drift(
     instance: &Instance,
 ) -> Option<Drift> {
     let subnet = state.instance_subnets.get(&instance.id)?;
-    let leaves = leaving(resolved, state, status).contains(subnet);
+    let leaves = removed_subnets(resolved, state, status).contains(subnet);
     leaves.then(|| Drift::new("subnets", subnet, resolved.subnets.join(", ")))
 }
 
@@ -92,7 +101,7 @@ pub(crate) fn desired_processes(input: &PlanInput, group: &ScalingGroup) -> BTre
     processes
 }
 
-/// The processes that the controller records as suspended by itself. AZRebalance is not among them if someone else
+/// The processes that the controller records as suspended by itself. AZRebalance is not among them if another client
 /// suspended it and the spec does not list it: it stays suspended afterwards.
 pub(crate) fn recorded_processes(input: &PlanInput) -> Vec<String> {
     let desired = &input.resolved.desired.suspended_processes;
@@ -112,9 +121,9 @@ pub(crate) fn is_own_suspension(input: &PlanInput, group: &ScalingGroup) -> bool
         && (!is_suspended || is_recorded())
 }
 
-/// Whether AZRebalance stays suspended because of leaving subnets, also if the spec does not list it.
+/// Whether AZRebalance stays suspended because of removed subnets, also if the spec does not list it.
 pub(crate) fn suspends_rebalancing(input: &PlanInput, group: &ScalingGroup) -> bool {
-    if is_marked(group) && has_unknown_subnet(input.observed) {
+    if has_suspension_tag(group) && has_unknown_subnet(input.observed) {
         return true;
     }
     let in_use = in_use(input.resolved, input.observed, input.status);
@@ -122,11 +131,11 @@ pub(crate) fn suspends_rebalancing(input: &PlanInput, group: &ScalingGroup) -> b
     has_left || (!in_use.is_empty() && !is_empty(group) && !is_locked(input))
 }
 
-/// Whether a lock blocks changes of nodes in the leaving subnets.
+/// Whether a lock blocks changes of nodes in the removed subnets.
 fn is_locked(input: &PlanInput) -> bool {
     let has_instances = || {
-        let leaving = leaving(input.resolved, input.observed, input.status);
-        leaving.iter().any(|subnet| may_have_instances(input.observed, subnet))
+        let removed = removed_subnets(input.resolved, input.observed, input.status);
+        removed.iter().any(|subnet| may_have_instances(input.observed, subnet))
     };
     input.lock.is_some() && has_instances()
 }
@@ -157,6 +166,6 @@ fn recorded(status: &InstanceGroupStatus) -> impl Iterator<Item = &String> {
 }
 
 fn undesired_subnets<'a>(resolved: &ResolvedGroup, subnets: impl Iterator<Item = &'a String>) -> Vec<String> {
-    let leaving: BTreeSet<_> = subnets.filter(|subnet| !resolved.subnets.contains(subnet)).collect();
-    leaving.into_iter().cloned().collect()
+    let undesired: BTreeSet<_> = subnets.filter(|subnet| !resolved.subnets.contains(subnet)).collect();
+    undesired.into_iter().cloned().collect()
 }

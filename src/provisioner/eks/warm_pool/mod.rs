@@ -30,7 +30,7 @@ pub(crate) fn current_version_key(
     let pinned =
         group.template.as_ref().map(|pin| pin.version.clone()).or_else(|| group.launch_configuration.clone())?;
     let rotate_at = resolved.desired.rolling_update.rotate_at.filter(|at| *at <= now).map(|at| at.to_string());
-    let left = subnets::left(resolved, group, status).into_iter().map(|subnet| format!("without {subnet}"));
+    let left = subnets::detached_subnets(resolved, group, status).into_iter().map(|subnet| format!("without {subnet}"));
     Some([pinned].into_iter().chain(rotate_at).chain(left).collect::<Vec<_>>().join(" "))
 }
 
