@@ -17,8 +17,8 @@ pub(crate) fn missing_tag_permission(permissions: &str) -> String {
     )
 }
 
-/// The outcome for a managed node group or Fargate profile after AWS denied a tag change. `lacks_tag` and `lacks_untag`
-/// say which permissions are missing. The reconcile in which AWS denied the change reports the same message.
+/// The outcome for a managed node group or Fargate profile after AWS denied a tag change. `lacks_tag` and
+/// `lacks_untag`: which permissions are missing. The reconcile in which AWS denied the change reports the same message.
 pub(crate) fn tagging_blocked(lacks_tag: bool, lacks_untag: bool, is_deleting: bool) -> Outcome {
     let needed = [(lacks_tag, "eks:TagResource"), (lacks_untag, "eks:UntagResource")];
     let missing: Vec<_> = needed.into_iter().filter(|(lacks, _)| *lacks).map(|(_, permission)| permission).collect();
@@ -66,7 +66,7 @@ pub enum Ownership {
     Ours,
     /// The tags name another group, for which the controller derives the same name.
     OtherGroup,
-    /// Some of the three tags exist, but others are missing or were modified; the text says which.
+    /// Some of the three tags exist, but others are missing or were modified; the text names them.
     TagsModified(String),
     /// None of the three tags exists.
     Untagged,
@@ -121,8 +121,9 @@ pub(crate) fn ownership_conflict(name: &str, tags: &[Tag], ownership: &[Tag]) ->
     Some(format!("the scaling group {name} already exists, and {why}"))
 }
 
-/// The outcome while the tags of resources that the status records do not prove anymore that the group owns them. Each has its
-/// name and its tags; `what` is their kind, and `left` says what the controller leaves as it is. `None` without any.
+/// The outcome while the tags of resources that the status records do not prove anymore that the group owns them. Each
+/// has its name and its tags; `what` is their kind, and `left` names what the controller leaves as it is. `None`
+/// without any.
 pub(crate) fn disowned_outcome<'a>(
     what: &str,
     resources: impl IntoIterator<Item = (&'a str, Vec<Tag>)>,

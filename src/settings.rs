@@ -20,7 +20,7 @@ pub struct Settings {
     pub cluster_name: Option<String>,
     /// `--default-scaling-configuration`: the default for `spec.eks.type`.
     pub default_scaling_configuration: ScalingConfigurationKind,
-    /// `--disable-windows-cluster-ca-injection`: Windows nodes ask EKS for the cluster's endpoint and certificate.
+    /// `--disable-windows-cluster-ca-injection`: Windows nodes read the cluster's endpoint and certificate from EKS.
     pub windows_discovers_endpoint: bool,
     /// `--join-auth`: how nodes are authorized to join.
     pub join_auth: JoinAuth,
@@ -57,7 +57,7 @@ pub struct Timing {
     pub auth_handover: SignedDuration,
     /// How long fewer instances than desired may run before the controller reads the scaling activities for the cause.
     pub launch_shortfall: SignedDuration,
-    /// How long the reads of a group may fail before it says so.
+    /// How long the reads of a group may fail before the group reports it.
     pub failed_observation_delay: SignedDuration,
     /// How long a node may be NotReady before its drain no longer waits for evictions, and before its group is Stalled.
     pub kubelet_timeout: SignedDuration,
@@ -66,7 +66,7 @@ pub struct Timing {
     /// Drain timeout when a group is deleted.
     pub deletion_drain_timeout: SignedDuration,
     /// Wait before a retry after a failure with a cause outside of the controller. Examples are a drain that ran into
-    /// its timeout, a failed Fargate profile or strategy resource, and a new role that EKS does not accept yet.
+    /// its timeout, a failed Fargate profile or strategy resource, and a role that EKS does not accept yet.
     pub retry_delay: SignedDuration,
     /// How long a rotation begins no further node after Auto Scaling failed to launch an instance, or after a replacement left
     /// unready. An autoscaler lowers the desired capacity then, so that nothing seems to be missing.
@@ -84,7 +84,7 @@ pub struct Timing {
     pub revision_failure_delay: SignedDuration,
     /// How long a rollout may take to find out what its revision means for each group.
     pub assessment_limit: SignedDuration,
-    /// Interval at which Prometheus is asked each check of a rollout.
+    /// Interval at which the query of each check of a rollout runs.
     pub check_interval: SignedDuration,
     /// How long a termination that lowers the desired capacity is not repeated. AWS may lower the capacity again with each
     /// call, and its answers may be older than the last one: they show the instance in service. Auto Scaling would then

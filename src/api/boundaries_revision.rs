@@ -1,6 +1,6 @@
 //! The resource `BoundariesRevision`: one content of the ConfigMap `instance-manager`, as the controller stored it.
 //!
-//! It is to the controller what a ReplicaSet is to a Deployment: created by it, never in Git, and a history that people
+//! It is to the controller what a ReplicaSet is to a Deployment: created by it, never in Git, and a history that users
 //! can read. Names are `r1`, `r2` and so on.
 
 // The lint mistakes the type and path of each printer column for a repetition.

@@ -1,4 +1,4 @@
-//! Status conditions, which report the state of a group to people and tools.
+//! Status conditions, which report the state of a group to users and tools.
 
 use jiff::Timestamp;
 use schemars::JsonSchema;

@@ -1,5 +1,6 @@
-//! The CustomResourceDefinitions as YAML. The API server quotes a pattern that a value does not match, which a person must
-//! then decipher. In the YAML, each pattern is therefore a CEL rule of the same meaning whose message names what to write.
+//! The CustomResourceDefinitions as YAML. The API server quotes a pattern that a value does not match, which a user
+//! must then decipher. In the YAML, each pattern is therefore a CEL rule of the same meaning whose message names what
+//! to write.
 
 use k8s_openapi::apiextensions_apiserver::pkg::apis::apiextensions::v1::{
     CustomResourceDefinition, JSONSchemaProps, JSONSchemaPropsOrArray, JSONSchemaPropsOrBool, ValidationRule,

@@ -24,7 +24,7 @@ pub(crate) struct InvalidObject {
     pub metadata: ObjectMeta,
     /// Status of the object; empty when the object has none, `None` when the status cannot be decoded either.
     pub status: Option<InstanceGroupStatus>,
-    /// What the spec asks for, as far as it can be read.
+    /// What the spec requests, as far as it can be read.
     pub demand: NodeDemand,
     /// The nodes that the group has under a quota.
     pub used_nodes: u64,
@@ -96,8 +96,8 @@ mod tests {
 
     use super::*;
 
-    /// The ConfigMap and the last known good content are gone. A tenant's broken object must not make the controller believe
-    /// that the cluster never had boundaries, and plan every group without them.
+    /// The ConfigMap and the last known good content are gone. A tenant's broken object must not make the controller
+    /// assume that the cluster never had boundaries, and plan every group without them.
     #[test]
     fn group_that_cannot_be_decoded_may_have_had_boundaries() {
         let had = |spec: Value, status: Value| {

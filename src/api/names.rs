@@ -59,7 +59,8 @@ pub(crate) mod annotation {
     pub(crate) const WINDOW: &str = "instancemgr.keikoproj.io/window";
     /// Node: record of a disruption in progress.
     pub(crate) const DISRUPTION: &str = "instancemgr.keikoproj.io/disruption";
-    /// Node: time in RFC 3339 before which its drain, which timed out or was stopped by someone else, is not repeated.
+    /// Node: time in RFC 3339 before which its drain, which timed out or was stopped by another client, is not
+    /// repeated.
     pub(crate) const DRAIN_AFTER: &str = "instancemgr.keikoproj.io/drain-after";
     /// Node: record that the controller put the node's instance into standby.
     pub(crate) const SURGE: &str = "instancemgr.keikoproj.io/surge";
@@ -138,7 +139,7 @@ pub(crate) mod condition {
     pub(crate) const ROTATION_HALTED: &str = "RotationHalted";
     /// A node cannot be drained; the message names the pod and the budget.
     pub(crate) const DRAIN_BLOCKED: &str = "DrainBlocked";
-    /// A newer revision of the boundaries has not reached the group; the message says why. It is not a failure.
+    /// A newer revision of the boundaries has not reached the group; the message gives the reason. It is not a failure.
     pub(crate) const ROLLOUT_PENDING: &str = "RolloutPending";
     /// Pods will block drains that a newer revision of the boundaries will start. The message names the owner of the
     /// pods, the budget and the remedy. It is not a failure.

@@ -4,7 +4,7 @@ use serde_json::Value;
 
 use super::{InstanceGroupStatus, ProvisionerKind};
 
-/// What a spec asks for, for the quota of its namespace.
+/// What a spec requests, for the quota of its namespace.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NodeDemand {
     /// The maximum number of instances: `maxSize`, a warm pool, and what a surge adds. With instance weights, units of
@@ -17,7 +17,7 @@ pub(crate) struct NodeDemand {
 }
 
 impl NodeDemand {
-    /// What a spec asks for.
+    /// What a spec requests.
     pub(crate) fn from_spec(spec: &Value) -> Self {
         Self { nodes: max_size(spec).saturating_add(extra_nodes(spec)), surge: surge(spec), types: types(spec) }
     }
@@ -56,7 +56,7 @@ fn max_size(spec: &Value) -> u64 {
     spec[sized_section(spec)]["maxSize"].as_u64().unwrap_or(0)
 }
 
-/// The instances that a spec asks for beyond `maxSize`.
+/// The instances that a spec requests beyond `maxSize`.
 fn extra_nodes(spec: &Value) -> u64 {
     let size = max_size(spec);
     if sized_section(spec) != "eks" {
@@ -95,9 +95,9 @@ pub(crate) fn sized_section(spec: &Value) -> &'static str {
     }
 }
 
-/// The nodes that a group has under a quota, whatever its spec says now: what the quota allowed last, or what the status
-/// records if that is more. A status without an allowed number is older than it, so what it asks beyond `maxSize` counts
-/// as allowed. During a replacement of a managed node group both exist.
+/// The nodes that a group has under a quota, whatever its spec is now: what the quota allowed last, or what the status
+/// records if that is more. A status without an allowed number is older than it, so what it requests beyond `maxSize`
+/// counts as allowed. During a replacement of a managed node group both exist.
 pub(crate) fn used_nodes(status: &InstanceGroupStatus, spec: &Value) -> u64 {
     let number = |count: i64| u64::try_from(count).unwrap_or(0);
     let desired = status.nodes.as_ref().map_or(0, |nodes| nodes.desired);

@@ -8,7 +8,7 @@ use crate::util::redact::REDACTED;
 /// The longest text or container that is shown whole, in characters.
 const MAX_SHOWN: usize = 80;
 
-/// Formats a value for people: long texts are shortened, long containers are shown by size, and user data, bootstrap
+/// Formats a value for display: long texts are shortened, long containers are shown by size, and user data, bootstrap
 /// arguments and a strategy's template are redacted.
 pub(crate) fn display_value(path: &str, value: &Value) -> String {
     let secret = ["userData", "bootstrapArguments"].iter().any(|name| path.split(['.', '[']).any(|part| part == *name))

@@ -1,4 +1,4 @@
-//! Orders of people about the rollout of a revision of the boundaries, and its status.
+//! Orders of users about the rollout of a revision of the boundaries, and its status.
 
 use std::collections::BTreeMap;
 

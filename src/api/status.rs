@@ -23,7 +23,7 @@ const NOT_OBSERVED: i64 = -1;
 /// Observed state of the group, written by the controller.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
-// Tools that wait for a rollout compare it with the generation: -1 tells them that no controller has reconciled it yet.
+// Tools that wait for a rollout compare it with the generation: -1 means that no controller has reconciled it yet.
 #[schemars(extend("default" = { "observedGeneration": NOT_OBSERVED }))]
 pub struct InstanceGroupStatus {
     /// State of the group: Init, InitDelete, InitUpdate, InitCreate, InitUpgrade, Deleting, Deleted,

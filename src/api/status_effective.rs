@@ -1,4 +1,4 @@
-//! The part of the status that tells tenants what their nodes get, without permissions on the ConfigMap or in AWS.
+//! The part of the status that shows tenants what their nodes get, without permissions on the ConfigMap or in AWS.
 
 use std::collections::BTreeMap;
 

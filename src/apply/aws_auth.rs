@@ -45,8 +45,8 @@ impl AwsAuthWriter {
     /// called again.
     ///
     /// # Errors
-    /// The API server's error for the write of this edit, the reason why the map cannot be edited, or that this process may
-    /// not write any more.
+    /// The API server rejected the write of this edit, the map cannot be edited, or this process may not write any
+    /// more.
     pub(crate) async fn submit(
         &self,
         kube: &dyn KubeApi,
@@ -243,7 +243,7 @@ mod tests {
         assert_eq!(state.lock().expect("lock is not poisoned").1, 1);
     }
 
-    /// No retry helps, so the message must tell a person what to do.
+    /// No retry helps, so the message must name the remedy.
     #[tokio::test]
     async fn immutable_map_is_reported_for_each_group_that_needs_a_change() {
         let map = |immutable: bool| {

@@ -25,7 +25,7 @@ pub enum StepError {
     /// `lock-upgrades` was set after the plan was made.
     #[error("lock-upgrades is set on {0}")]
     Locked(LockHolder),
-    /// The InstanceGroup that was being deleted is gone, perhaps because a person removed its finalizer. Its name may be
+    /// The InstanceGroup that was being deleted is gone, perhaps because a user removed its finalizer. Its name may be
     /// another InstanceGroup's by now.
     #[error("the InstanceGroup that was being deleted no longer exists")]
     GroupGone,

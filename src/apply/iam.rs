@@ -137,7 +137,7 @@ mod tests {
         }
     }
 
-    /// A person detached the policy. The next passes would detach it again, as long as the cached answer counts.
+    /// A user detached the policy. The next passes would detach it again, as long as the cached answer counts.
     #[tokio::test]
     async fn policy_that_is_not_attached_any_more_is_detached_once() {
         let aws = Arc::new(FakeAws::default());

@@ -5,8 +5,8 @@
 //! to many groups, only a few of them try it.
 //!
 //! The right to write is checked before every step, and `lock-upgrades` before every disruptive step. Before every step
-//! of a deletion, the controller asks the API server whether the group is still being deleted. A new group may have the
-//! name. A create that finds its name taken adopts the resource only if it carries the group's tags.
+//! of a deletion, the controller reads from the API server whether the group is still being deleted. A new group may
+//! have the name. A create that finds its name taken adopts the resource only if it carries the group's tags.
 
 mod aws_auth;
 mod error;
@@ -212,7 +212,7 @@ fn is_propagating(state: &ProcessState, group: &str, error: &StepError, now: Tim
 }
 
 /// Logs one line for each write: the text of its event, with its objects as fields. Events expire after an hour; then
-/// only the log says which instance was terminated, and why.
+/// only the log shows which instance was terminated, and why.
 fn log_applied_step(id: &GroupId, planned: &PlannedStep) {
     let StepFields { node, instance, pod, resource, version } = planned.step.info().fields();
     let (group, step, reasons) = (id.key(), planned.step.name(), Some(planned.why()).filter(|why| !why.is_empty()));
@@ -259,7 +259,7 @@ impl ApplyRun<'_> {
         }
     }
 
-    /// Asks the API server, not a cache, whether this group is still being deleted.
+    /// Reads from the API server, not from a cache, whether this group is still being deleted.
     async fn check_deletion(&self) -> Result<(), StepError> {
         let uid = self.ctx.kube.group_deletion(&self.id.namespace, &self.id.name).await.map_err(StepError::Kube)?;
         if uid.as_deref() == Some(self.id.uid.as_str()) { Ok(()) } else { Err(StepError::GroupGone) }

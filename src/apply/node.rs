@@ -96,8 +96,8 @@ impl Apply for NodeStep {
 }
 
 impl ApplyRun<'_> {
-    /// Reads the Node itself, not from a cache, right before its instance is terminated: pods may have been scheduled to
-    /// a node that someone uncordoned. Returns the Node, if there still is one.
+    /// Reads the Node itself, not from a cache, right before its instance is terminated: pods may have been scheduled
+    /// to a node that a client uncordoned. Returns the Node, if there still is one.
     async fn check_cordoned(&self, name: &str) -> Result<Option<Node>, StepError> {
         let node = self.ctx.kube.node(name).await.map_err(StepError::Kube)?;
         let is_schedulable = |node: &Node| node.spec.as_ref().and_then(|spec| spec.unschedulable) != Some(true);

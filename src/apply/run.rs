@@ -26,7 +26,7 @@ pub(crate) struct Applier<'a> {
     pub process_state: &'a ProcessState,
     /// The only writer of kube-system/aws-auth.
     pub aws_auth: &'a AwsAuthWriter,
-    /// Asks whether this process may write: it is the leader, and no other controller is active. Called before every
+    /// Checks whether this process may write: it is the leader, and no other controller is active. Called before every
     /// step; a refusal is recorded.
     pub request_write: &'a (dyn Fn() -> bool + Sync),
     /// Which of the locks count under the boundaries and the policy, if they are set.
@@ -180,7 +180,7 @@ impl ApplyRun<'_> {
         self.created_versions.iter().find(|(description, _)| description.contains(hash)).map(|(_, pin)| pin)
     }
 
-    /// Decides whether an `InvalidProfile` error of EKS about a role is retried or needs a person.
+    /// Decides whether an `InvalidProfile` error of EKS about a role is retried or needs manual intervention.
     ///
     /// The group's own role may be too new for EKS, so the error is retried for [`Applier::retry_delay`]. For any
     /// other role, and after that time, the error becomes `Invalid` with a remedy; `field` names the role in the spec.

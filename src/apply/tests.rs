@@ -246,7 +246,7 @@ async fn step_that_ends_the_pass_stays_the_next_one() {
     assert!(!applied.is_complete() && applied.error.is_some_and(|error| error.stalled_reason().is_none()));
 }
 
-/// A person removes the finalizer, and Argo CD creates the group again: the nodes belong to the new group.
+/// A user removes the finalizer, and Argo CD creates the group again: the nodes belong to the new group.
 #[tokio::test]
 async fn deletion_does_not_terminate_nodes_of_a_recreated_group() {
     let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
@@ -298,8 +298,8 @@ async fn rollout_block_stops_new_replacements() {
     assert_eq!((error, writes.len()), (None, 1));
 }
 
-/// A warning at each creation would teach people to ignore warnings. Without any warning, a deleted profile would
-/// go unnoticed.
+/// A warning at each creation would teach users to ignore warnings. Without any warning, a deleted profile would go
+/// unnoticed.
 #[test]
 fn unknown_profile_is_expected_for_half_a_minute() {
     let state = ProcessState::default();

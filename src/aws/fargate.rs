@@ -104,7 +104,7 @@ pub enum ProfileStatus {
     CreateFailed,
     /// `DELETE_FAILED`
     DeleteFailed,
-    /// A status that this release does not know.
+    /// A status that is unknown to this release.
     Other,
 }
 

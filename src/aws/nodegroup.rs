@@ -81,13 +81,13 @@ pub enum NodegroupStatus {
     Updating,
     /// EKS is deleting it.
     Deleting,
-    /// The creation failed; the issues say why.
+    /// The creation failed; the issues give the reason.
     CreateFailed,
-    /// The deletion failed; the issues say why.
+    /// The deletion failed; the issues give the reason.
     DeleteFailed,
     /// It exists and has issues.
     Degraded,
-    /// A status that this release does not know.
+    /// A status that is unknown to this release.
     Other,
 }
 
@@ -326,13 +326,13 @@ pub struct NodegroupVersion {
 pub enum UpdateStatus {
     /// It is in progress.
     InProgress,
-    /// It failed; the errors say why.
+    /// It failed; the errors give the reason.
     Failed,
     /// It was canceled.
     Cancelled,
     /// It completed.
     Successful,
-    /// A status that this release does not know.
+    /// A status that is unknown to this release.
     Other,
 }
 
@@ -355,7 +355,7 @@ pub struct NodegroupUpdate {
 mod tests {
     use super::*;
 
-    /// A remedy follows, and a person would read `exceeded.; request a quota increase`.
+    /// A remedy follows, and a user would read `exceeded.; request a quota increase`.
     #[test]
     fn issue_ends_without_a_period() {
         let issue =

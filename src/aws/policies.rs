@@ -1,4 +1,4 @@
-//! The IAM policies of the controller in deploy/iam, and how IAM is asked about them. Pure.
+//! The IAM policies of the controller in deploy/iam, and the simulation requests to IAM about them. Pure.
 
 use serde_json::Value;
 

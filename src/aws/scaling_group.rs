@@ -58,7 +58,7 @@ pub enum InstanceState {
     Standby,
     /// `Warmed:*`.
     Warmed,
-    /// `Detaching`, `Detached` or a state that this release does not know.
+    /// `Detaching`, `Detached` or a state that is unknown to this release.
     Other,
 }
 
@@ -126,7 +126,7 @@ impl StateReason {
         matches!(self.code.as_str(), "Server.SpotInstanceTermination" | "Server.SpotInstanceShutdown")
     }
 
-    /// Whether EC2 did it, and no client asked for it.
+    /// Whether EC2 did it, and no client requested it.
     pub(crate) fn is_by_ec2(&self) -> bool {
         self.code.starts_with("Server.")
     }
@@ -204,9 +204,9 @@ pub struct ScalingActivity {
     pub status: String,
     /// Description from AWS.
     pub description: String,
-    /// Why Auto Scaling did it, in AWS's words: for a termination, who or what asked for it.
+    /// Why Auto Scaling did it, in AWS's words: for a termination, who or what requested it.
     pub cause: String,
-    /// The Availability Zone of a launch, if AWS says it.
+    /// The Availability Zone of a launch, if AWS returns it.
     pub zone: Option<String>,
     /// Status message from AWS, which gives the reason of a failure.
     pub message: String,

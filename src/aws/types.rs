@@ -217,7 +217,8 @@ pub struct NetworkObject {
     pub zone: Option<String>,
     /// IPv4 range of a subnet in CIDR notation; `None` for a security group and for a subnet that has only IPv6.
     pub ipv4_cidr: Option<String>,
-    /// Whether a subnet gives an IPv6 address to each new instance; `None` for a security group, and if EC2 did not tell it.
+    /// Whether a subnet gives an IPv6 address to each new instance; `None` for a security group, and if EC2 did not
+    /// return it.
     pub assigns_ipv6: Option<bool>,
 }
 
@@ -258,7 +259,7 @@ pub struct InstanceType {
     pub ipv4_per_interface: Option<i32>,
     /// The accelerator that needs an image with its drivers.
     pub accelerator: Option<Accelerator>,
-    /// Whether EC2 says that the type has the Xen hypervisor, so that it is not Nitro-based.
+    /// Whether EC2 reports the Xen hypervisor for the type, so that it is not Nitro-based.
     pub is_xen: bool,
 }
 
@@ -337,11 +338,11 @@ pub struct Cluster {
     pub endpoint: String,
     /// Certificate authority of the API server in Base64.
     pub ca: String,
-    /// Range of Kubernetes services in the IP family of the cluster, in CIDR notation; empty if EKS did not tell it.
+    /// Range of Kubernetes services in the IP family of the cluster, in CIDR notation; empty if EKS did not return it.
     pub service_cidr: String,
     /// Whether pods and services have IPv6 addresses. EKS never changes it.
     pub is_ipv6: bool,
-    /// ID of the VPC; `None` if EKS did not tell it.
+    /// ID of the VPC; `None` if EKS did not return it.
     pub vpc: Option<String>,
     /// `CONFIG_MAP`, `API` or `API_AND_CONFIG_MAP`.
     pub authentication_mode: String,

@@ -101,12 +101,12 @@ pub(crate) enum BoundariesSource {
     Live,
     /// The cluster never had the ConfigMap.
     NotConfigured,
-    /// The last known good revision, because the live ConfigMap is missing or invalid; the text says why.
+    /// The last known good revision, because the live ConfigMap is missing or invalid; the text gives the reason.
     LastKnownGood(String),
     /// The live ConfigMap is missing or invalid, no revision is stored, and existing groups were created with
-    /// boundaries; the text says why.
+    /// boundaries; the text gives the reason.
     Unavailable(String),
-    /// The content that a group has is no longer stored; the text says what is waited for.
+    /// The content that a group has is no longer stored; the text names what the group waits for.
     RevisionMissing(String),
 }
 

@@ -1,4 +1,5 @@
-//! A ValidatingAdmissionPolicy that tells tenants, when they apply an InstanceGroup, which of their fields are not used.
+//! A ValidatingAdmissionPolicy that warns tenants, when they apply an InstanceGroup, which of their fields are not
+//! used.
 //!
 //! It is generated from the ConfigMap, because CEL cannot read YAML out of a ConfigMap. Kubernetes evaluates it by itself:
 //! nothing of the controller has to run for it.

@@ -229,7 +229,7 @@ fn build_merged_spec(tree: &SourcedValue, overridden: Vec<OverriddenValue>, hash
 }
 
 /// Hashes the spec and only the annotations that the controller reads, so that annotations of other tools cause no
-/// write. A request to look now changes nothing of the spec.
+/// write. A request for a reconcile changes nothing of the spec.
 fn hash_spec(tree: &SourcedValue) -> String {
     let value = tree.value();
     let mut annotations = string_map(&value["metadata"]["annotations"]);

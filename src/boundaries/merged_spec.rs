@@ -12,7 +12,7 @@ use super::provenance::{Origin, Provenance, Source};
 use crate::api::names::annotation::is_true;
 use crate::api::redacted;
 
-/// The fields that people know an entry of a list by.
+/// The fields that users know an entry of a list by.
 const IDENTIFYING_FIELDS: [&str; 5] = ["name", "key", "type", "resourceType", "namespace"];
 
 /// Annotations of an InstanceGroup after the merge with the boundaries. Only the merge makes them, so that no annotation

@@ -21,7 +21,7 @@ use crate::util::digest::sha256_hex;
 /// The keys of the ConfigMap that make a revision.
 pub(crate) const CONFIG_MAP_KEYS: [&str; 4] = ["boundaries", "defaults", "conditionals", "policy"];
 
-/// The key of the ConfigMap that says how a revision reaches the groups. It is not part of the revision.
+/// The key of the ConfigMap that defines how a revision reaches the groups. It is not part of the revision.
 pub(crate) const ROLLOUT_KEY: &str = "rollout";
 
 /// Fields of keikoproj/instance-manager, and the fields of this controller alone that extend them.

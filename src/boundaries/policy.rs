@@ -26,7 +26,7 @@ pub(crate) const ROLE_LIST_PATH: &str = "spec.eks.configuration.lifecycleHooks";
 /// The field that selects pods for Fargate, possibly in namespaces of other tenants.
 pub(crate) const FARGATE_SELECTORS_PATH: &str = "spec.eks-fargate.selectors";
 
-/// The field that says how many nodes a surge adds.
+/// The field with the number of nodes that a surge adds.
 const SURGE_PATH: &str = "spec.strategy.rollingUpdate.maxSurge";
 
 const POLICY_KEYS: [&str; 11] = [
@@ -66,7 +66,7 @@ pub struct Policy {
 pub(crate) struct PolicyViolation {
     /// Dotted path of the value.
     pub path: String,
-    /// The value, formatted for people.
+    /// The value, formatted for display.
     pub value: String,
     /// The rule that it violates.
     pub rule: String,
@@ -149,7 +149,7 @@ impl Policy {
         }
     }
 
-    /// Whether the policy says which namespaces may be excluded from boundaries.
+    /// Whether the policy lists the namespaces that may be excluded from boundaries.
     pub(super) fn limits_exclusion(&self) -> bool {
         self.excludable_namespaces.is_some()
     }
@@ -347,8 +347,8 @@ fn singular(unit: &str) -> &str {
     }
 }
 
-/// A limit that a request exceeds. `counts` are what the group asks for and what the namespace would have; `None` when that
-/// is not known.
+/// A limit that a request exceeds. `counts` are what the group requests and what the namespace would have; `None` when
+/// that is not known.
 fn exceeded_quota(
     glob: &str,
     namespace: &str,

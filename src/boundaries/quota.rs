@@ -1,7 +1,8 @@
-//! Quotas of a namespace: what its groups have and ask for, and which request would exceed a limit.
+//! Quotas of a namespace: what its groups have and request, and which request would exceed a limit.
 //!
-//! A quota refuses the group that asks for more than it has, never a group that only keeps, reduces or replaces its nodes.
-//! Of groups that ask for more at the same time the older ones come first, and what is refused does not count.
+//! A quota rejects the group that requests more than it has, never a group that only keeps, reduces or replaces its
+//! nodes. Of groups that request more at the same time, the oldest is considered first. A rejected request does not
+//! count.
 
 use crate::api::{InstanceGroupStatus, NodeDemand, has_resources};
 
@@ -33,12 +34,13 @@ impl Default for QuotaAmounts {
 }
 
 impl QuotaAmounts {
-    /// What a spec asks for. `vcpus` gives those of an instance type.
+    /// What a spec requests. `vcpus` gives those of an instance type.
     pub(crate) fn requested(demand: &NodeDemand, vcpus: &dyn Fn(&str) -> Option<u64>) -> Self {
         Self { nodes: demand.nodes, surge: demand.surge, vcpus: demand.vcpus(demand.nodes, vcpus) }
     }
 
-    /// What a group has: what the quota allowed last, or what its status and its spec say. `nodes` are those that it has.
+    /// What a group has: what the quota allowed last, or what its status and its spec record. `nodes` are those that it
+    /// has.
     pub(crate) fn used(
         status: &InstanceGroupStatus,
         nodes: u64,
@@ -86,11 +88,11 @@ impl QuotaAmounts {
 /// What one group counts for.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QuotaClaim {
-    /// Whether it has resources, so that it counts as a group whatever it asks for.
+    /// Whether it has resources, so that it counts as a group whatever it requests.
     pub exists: bool,
     /// What it has.
     pub used: QuotaAmounts,
-    /// What it asks for.
+    /// What it requests.
     pub requested: QuotaAmounts,
 }
 
@@ -141,7 +143,7 @@ impl NamespaceUsage {
     }
 }
 
-/// Whether the vCPUs of each node grow, so that another instance type asks for more, and not the sizes alone.
+/// Whether the vCPUs of each node grow, so that another instance type requests more, and not the sizes alone.
 fn has_larger_nodes(requested: QuotaAmounts, used: QuotaAmounts) -> bool {
     match (requested.vcpus, used.vcpus) {
         (Some(new), Some(old)) => {
@@ -152,7 +154,7 @@ fn has_larger_nodes(requested: QuotaAmounts, used: QuotaAmounts) -> bool {
     }
 }
 
-/// What a group asks of its namespace's quota.
+/// What a group requests from its namespace's quota.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QuotaRequest {
     /// The usage of the namespace without the request.
@@ -161,19 +163,19 @@ pub(crate) struct QuotaRequest {
     pub usage: NamespaceUsage,
     /// The group is new.
     pub adds_group: bool,
-    /// The group asks for more nodes than it has.
+    /// The group requests more nodes than it has.
     pub adds_nodes: bool,
-    /// The group asks for more nodes of a surge than it has.
+    /// The group requests more nodes of a surge than it has.
     pub adds_surge: bool,
-    /// The group asks for more vCPUs than it has, or it is not known whether it does.
+    /// The group requests more vCPUs than it has, or it is not known whether it does.
     pub adds_vcpus: bool,
     /// Its nodes would have more vCPUs than they have.
     pub has_larger_nodes: bool,
-    /// What the group asks for.
+    /// What the group requests.
     pub requested: QuotaAmounts,
 }
 
-/// What is used of a limit.
+/// The usage of one limit of a quota.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct QuotaLevel {
     /// What is limited: groups, nodes, surge or vcpus.

@@ -10,15 +10,15 @@ use super::section::Section;
 
 const BUDGET_KEYS: [&str; 3] = ["nodes", "zone", "surge"];
 
-/// How many nodes may be unavailable, or stand by, while groups switch to a revision. Nodes that are unavailable for
-/// another reason count as well, but only what a revision asks for waits for the budget.
+/// How many nodes may be unavailable, or in standby, while groups switch to a revision. Nodes that are unavailable for
+/// another reason count as well, but only what a revision requests waits for the budget.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct BudgetPolicy {
     /// Of all nodes of all groups; `None` for any number. At least one always may be.
     pub nodes: Option<CountOrPercent>,
     /// Of the nodes of all groups in one zone; `None` for any number. At least one always may be.
     pub zone: Option<CountOrPercent>,
-    /// How many nodes may stand by at once beside their replacements, for `maxSurge`; `None` for any number.
+    /// How many nodes may be in standby at once beside their replacements, for `maxSurge`; `None` for any number.
     pub surge: Option<usize>,
 }
 

@@ -168,7 +168,7 @@ fn parse_query(section: &Section, root: &Fields, at: &str, release: Option<&str>
     Ok(query)
 }
 
-/// Warnings about checks that this process cannot ask: no wave opens or passes.
+/// Warnings about checks that this process cannot run: no wave opens or passes.
 pub(super) fn warn_about_checks(
     section: &Section,
     checks: &[RolloutCheck],
@@ -213,7 +213,7 @@ mod tests {
         assert_eq!(replaced("a $RELEASE-b", "c").as_deref(), Ok("a c-b"));
     }
 
-    /// The admin of one ConfigMap template and the author of a release are not always one person.
+    /// The admin of one ConfigMap template and the author of a release are not always the same user.
     #[test]
     fn no_value_becomes_a_part_of_the_query_s_syntax() {
         for release in ["a\"} or vector(1) #", "a'", "a`", "a\\", "a b", "a\nb", "", "ä", "$HASH", "a{", "a)", "a*"] {

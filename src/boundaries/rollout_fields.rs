@@ -48,7 +48,7 @@ pub(super) fn exact_keys(section: &Section, value: &Value, at: &str, known: &[&s
     Fields { map: found, is_complete: errors.count() == before }
 }
 
-/// The name of an item of a list: at most 63 lower-case letters, digits and hyphens. `noun` says what the item is.
+/// The name of an item of a list: at most 63 lower-case letters, digits and hyphens. `noun` names the kind of the item.
 pub(super) fn parse_name(
     section: &Section,
     item: &Fields,

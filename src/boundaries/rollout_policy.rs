@@ -42,7 +42,7 @@ const MAX_WAVES: usize = 32;
 /// The key `rollout` of the ConfigMap.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RolloutPolicy {
-    /// A name of the change for people, such as a date; the same in all clusters.
+    /// A name of the change, for display, such as a date; the same in all clusters.
     pub release: Option<String>,
     /// The waves in order; never empty. A group is in the first wave that selects it, and the last wave takes the rest.
     pub waves: Vec<Wave>,
@@ -212,7 +212,7 @@ impl RolloutPolicy {
     }
 }
 
-/// How many revisions are kept when the ConfigMap does not say it.
+/// How many revisions are kept without a value in the ConfigMap.
 pub(crate) const DEFAULT_HISTORY: usize = 10;
 
 fn parse_waves(section: &Section, value: &Value, warnings: &mut Vec<ConfigWarning>) -> Result<Vec<Wave>, ErrorList> {
@@ -272,7 +272,7 @@ fn parse_wave(section: &Section, item: &Value, at: &str, errors: &mut ErrorList)
     let get = |name: &str| root.get(name);
     let path = |name: &str| format!("{at}.{name}");
     let selector = |key: &str| {
-        // `true` would be the key of an annotation that nobody sets, and its wave would pass without groups.
+        // `true` would be the key of an annotation that no user sets, and its wave would pass without groups.
         if let value @ (Value::Bool(_) | Value::Number(_)) = get(key) {
             let remedy = "write a selector such as 'a = b'; for all groups, leave it out";
             return Err(section.error(&path(key), &format!("{value} is not a selector"), remedy));

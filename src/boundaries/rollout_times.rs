@@ -1,4 +1,4 @@
-//! The fields of the key `rollout` that say when: windows, freezes, deferrals, delays and urgency.
+//! The fields of the key `rollout` about times: windows, freezes, deferrals, delays and urgency.
 
 use jiff::civil::{Date, Time};
 use jiff::tz::TimeZone;

@@ -169,8 +169,8 @@ fn unusable_defaults(object: &ManifestObject, boundaries: &Boundaries) -> Vec<Di
     found
 }
 
-/// What the parser of a provisioner says about values of the admin. What a tenant may still set is not an error: a missing
-/// value, a size without its counterpart, and the strategy type, which not every provisioner supports.
+/// The errors of a provisioner's parser about values of the admin. What a tenant may still set is not an error: a
+/// missing value, a size without its counterpart, and the strategy type, which not every provisioner supports.
 fn parse(kind: ProvisionerKind, merged: &MergedSpec) -> Vec<SpecError> {
     let Ok((spec, _)) = decode_spec_with_errors(&merged.spec) else { return vec![] };
     let id = GroupId { namespace: "a".into(), ..group_id(&InstanceGroup::new("a", InstanceGroupSpec::default())) };

@@ -1,4 +1,4 @@
-//! Permissions that the caller of a command lacks, in words: which, and who can grant them.
+//! Permissions that the caller of a command lacks, as text: which, and who can grant them.
 
 use std::fmt;
 
@@ -79,7 +79,7 @@ impl PermissionCheck {
         }
     }
 
-    /// The permissions that were missing so far, if any.
+    /// The permissions that were missing until now, if any.
     pub(crate) fn missing(self) -> Option<MissingPermissions> {
         (!self.missing.is_empty()).then_some(MissingPermissions(self.missing))
     }

@@ -25,7 +25,7 @@ mod settings;
 pub mod status;
 mod table;
 
-/// One InstanceGroup, with the permissions of the caller. That it does not exist is said once, with its name.
+/// One InstanceGroup, with the permissions of the caller. That it does not exist is reported once, with its name.
 async fn read_group(client: &Client, namespace: &str, name: &str) -> anyhow::Result<GroupObject> {
     let api: Api<GroupObject> = Api::namespaced(client.clone(), namespace);
     call("get", "instancegroups", api.get(name)).await.map_err(|error| group_error(error, namespace, name))

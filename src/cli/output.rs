@@ -32,8 +32,8 @@ fn ignore_closed(result: std::io::Result<()>) -> std::io::Result<()> {
     }
 }
 
-/// An error in words: what was attempted and each cause once. A cause that its successor or predecessor already contains is
-/// left out, and an answer of the API server is its message.
+/// An error as text: what was attempted and each cause once. A cause that its successor or predecessor already contains
+/// is left out, and an answer of the API server is its message.
 pub fn describe_error(error: &anyhow::Error) -> String {
     let mut parts: Vec<String> = vec![];
     for cause in error.chain() {

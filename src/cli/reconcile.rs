@@ -1,4 +1,4 @@
-//! `reconcile`: asks the controller to look at a group now, and waits until it has.
+//! `reconcile`: requests a reconcile of a group and waits for it.
 
 use std::process::ExitCode;
 

@@ -20,8 +20,8 @@ use crate::plan::Outcome;
 use crate::provisioner::Release;
 use crate::util::counted::counted;
 
-/// Runs the command. Exit status: 0 when every group is released, 2 when a dry run found something to do or a group could
-/// not be read, 1 when it refuses.
+/// Runs the command. Exit status: 0 when every group is released. 2 when a dry run found something to do, or a group
+/// could not be read. 1 when it refuses.
 pub async fn run(args: ReleaseArgs) -> anyhow::Result<ExitCode> {
     let client = args.cluster.connection.connect().await?;
     if let Some(holder) = lease_holder(&client, &args.cluster.config_namespace).await? {
@@ -139,7 +139,7 @@ mod tests {
     use super::*;
     use crate::cli::plan::rollout::GroupRollout;
 
-    /// The Keiko controller knows no waves: it would bring what waits to every group at the same time.
+    /// The Keiko controller has no waves: it would apply what waits to every group at the same time.
     #[test]
     fn group_without_what_the_config_map_has_is_not_released() {
         let group = |revision: Option<&str>, takes: bool| GroupRollout {

@@ -7,7 +7,8 @@ use kube::Client;
 use crate::api::BoundariesRevision;
 use crate::k8s::{KubeApi, KubeClient, KubeError};
 
-/// How often the API server is asked, in seconds: it answers TooManyRequests until it has read the objects of a new kind.
+/// How often the API server is read, in seconds: it answers TooManyRequests until it has read the objects of a new
+/// kind.
 const MAX_ATTEMPTS: usize = 15;
 
 /// The stored revisions; `None` when the cluster does not have the kind.

@@ -1,9 +1,9 @@
 //! Publishes on the ConfigMap `instance-manager` that AWS throttles or does not answer the controller, and that it answers
 //! again.
 //!
-//! A group with nothing to do makes no call, so its status says nothing of an outage. It need not: the status is as it was,
-//! and nothing of the group waits. Writing a condition to each group would load the API server when AWS hiccups, and again
-//! when it recovers.
+//! A group with nothing to do makes no call, so its status does not show an outage. It need not: the status is as it
+//! was, and nothing of the group waits. Writing a condition to each group would load the API server when AWS hiccups,
+//! and again when it recovers.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -109,7 +109,7 @@ mod tests {
         assert_eq!(next_event(&mut reported, &[], later), None);
     }
 
-    /// Without it, only groups that change would say that the controller can do nothing at all.
+    /// Without it, only groups that change would report that the controller can do nothing at all.
     #[test]
     fn rejected_credentials_are_published_with_every_place_to_look() {
         let mut reported = None;

@@ -26,7 +26,7 @@ use crate::telemetry::metrics::Metrics;
 /// Delay before a group is reconciled again when its cached object is behind a write or a related watch.
 pub(super) const CACHE_LAG_DELAY: Duration = Duration::from_millis(200);
 
-/// Delay before the API server is asked again about a cached object that does not catch up.
+/// Delay before a cached object is compared with the API server again, if it does not catch up.
 pub(super) const CACHE_BEHIND_DELAY: Duration = Duration::from_secs(5);
 
 /// State that all reconciles share.
@@ -39,7 +39,7 @@ pub(crate) struct Context {
     pub metrics: Arc<Metrics>,
     /// Whether this process is the leader.
     pub leadership: tokio::sync::watch::Receiver<Leadership>,
-    /// Whether a write was refused since [`Context::take_write_blocked`] last asked.
+    /// Whether a write was refused since the last call of [`Context::take_write_blocked`].
     pub write_blocked: AtomicBool,
     /// Detects other controllers that write to the same groups.
     pub conflict_detector: ConflictDetector,
@@ -49,13 +49,13 @@ pub(crate) struct Context {
     pub prometheus: Option<Prometheus>,
     /// The region of the AWS clients.
     pub region: String,
-    /// ARN of the controller's AWS role, once it was asked for.
+    /// ARN of the controller's AWS role, once it was read.
     pub own_role: tokio::sync::OnceCell<String>,
     /// Namespace of the ConfigMap `instance-manager`.
     pub config_namespace: String,
     /// Whether the controller labels nodes (`--node-relabel`).
     pub labels_nodes: bool,
-    /// Asks the process to exit and be restarted, because its caches can no longer follow the API server.
+    /// Requests that the process exits and is restarted, because its caches can no longer follow the API server.
     pub restart: tokio::sync::Notify,
     /// Groups that the active boundaries made invalid.
     pub rejections: InvalidGroups,
@@ -113,7 +113,7 @@ impl Context {
         }
     }
 
-    /// Drops what the process knows about a group that is gone, or that was created again.
+    /// Drops the state of the process about a group that is gone, or that was created again.
     pub(crate) fn forget_group(&self, key: &str) {
         self.stores.quota_grants.forget(key);
         self.stores.forget_reported(key);

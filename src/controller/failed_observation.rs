@@ -279,7 +279,7 @@ mod tests {
         assert!(!ready.is_true() && ready.has_reason("AWSThrottled"), "{ready:?}");
     }
 
-    /// "Since" must not move to the restart of the controller: people look for what changed at that time.
+    /// "Since" must not move to the restart of the controller: users look for what changed at that time.
     #[test]
     fn restart_does_not_change_since_when_a_group_cannot_be_read() {
         let (error, state) = (aws_error("Throttling", 400), ProcessState::default());

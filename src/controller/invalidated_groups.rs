@@ -30,8 +30,8 @@ fn rejection_by(revision: &str, old: &InstanceGroupStatus, planned: &Planning) -
     new_rejection(old, planned)
 }
 
-/// Why this plan rejects fields of a group that were fine so far, although its tenant did not change it; `None` for every
-/// other group.
+/// Why this plan rejects fields of a group that were fine until now, although its tenant did not change it; `None` for
+/// every other group.
 fn new_rejection(old: &InstanceGroupStatus, planned: &Planning) -> Option<Rejection> {
     let plan = &planned.plan;
     let is_unchanged = old.observed_generation == Some(plan.generation);
@@ -78,8 +78,8 @@ pub(crate) fn observe(key: &str, old: &InstanceGroupStatus, planned: &mut Planni
 }
 
 /// Waits until no further group becomes invalid, and publishes the summary, unless an earlier process did. The stored
-/// copy of the revision records it, and the event is named after this copy, so a process that was killed in between
-/// does not repeat it. When the API server does not answer, the event is published once more.
+/// copy of the revision records it, and the event is named after this copy. A process that was killed in between
+/// therefore does not repeat it. When the API server does not answer, the event is published once more.
 async fn publish(revision: String, ctx: Arc<Context>) {
     let (mut count, mut quiet) = (0, 0);
     for _ in 0..MAX_POLLS {

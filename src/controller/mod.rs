@@ -207,7 +207,7 @@ mod tests {
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::index::nodes::NodeIndex;
 
-    /// A person who has repaired something need not wait for caches to expire.
+    /// A user who has repaired something need not wait for caches to expire.
     #[tokio::test]
     async fn requested_reconcile_bypasses_caches() {
         let client = crate::k8s::fake::client(|call| panic!("unexpected call: {call:?}"));
@@ -218,8 +218,8 @@ mod tests {
         assert_eq!(shared(Duration::from_secs(12)), Duration::from_secs(150));
     }
 
-    /// Without the limit, the ninth retry waits for four minutes, and until then an outage of AWS looks like a group that has
-    /// nothing to do.
+    /// Without the limit, the ninth retry waits for four minutes. Until then, an outage of AWS looks like a group that
+    /// has nothing to do.
     #[tokio::test]
     async fn failed_pass_is_repeated_when_the_failure_is_to_be_reported() {
         let conflict = || {

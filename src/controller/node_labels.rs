@@ -17,7 +17,7 @@ use crate::plan::{Event, EventKind, Write};
 const MAX_LABEL_VALUE: usize = 63;
 
 /// Sets the labels that name the group on its nodes, for `kubectl get nodes -l`. Also sets the role labels that the API
-/// server rejected before. Only nodes that this process already knows are labeled; a node that joins starts another
+/// server rejected before. Only nodes in the cache of this process are labeled; a node that joins starts another
 /// reconcile.
 pub(super) async fn label_group_nodes(group: &InstanceGroup, key: &str, ctx: &Context) {
     let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
@@ -53,7 +53,7 @@ pub(super) async fn copy_role(node: &Node, ctx: &Context) {
     }
 }
 
-/// Sets the role label. If the API server does not take it, a later reconcile of the node's group tries again.
+/// Sets the role label. If the API server does not store it, a later reconcile of the node's group tries again.
 async fn set_role(node: &str, role: String, ctx: &Context) {
     if !set_labels(node, &[(label::LEGACY_NODE_ROLE, &role)], ctx).await {
         backlog(ctx).insert(node.to_owned(), role);

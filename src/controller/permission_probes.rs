@@ -1,5 +1,5 @@
-//! Asks IAM and the API server about missing permissions that block rotations. The controller thus notices a restored
-//! permission without evicting pods for a try.
+//! Checks with IAM and the API server for missing permissions that block rotations. The controller thus notices a
+//! restored permission without evicting pods for a try.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,7 +15,7 @@ use crate::index::denied_rotations::{Permission, PermissionAnswer};
 /// How many times per period the controller checks whether a question is due.
 const CHECKS_PER_PERIOD: u32 = 10;
 
-/// Asks about each permission that blocks a rotation, once a period, and never returns.
+/// Checks each permission that blocks a rotation, once a period, and never returns.
 pub(crate) async fn run(ctx: Arc<Context>) {
     let (state, period) = (&ctx.planner.process_state, requeue::permission_period(ctx.planner.settings.resync_period));
     let pause = (period.unsigned_abs() / CHECKS_PER_PERIOD).max(Duration::from_millis(100));
@@ -30,7 +30,7 @@ pub(crate) async fn run(ctx: Arc<Context>) {
     }
 }
 
-/// What IAM or the API server says about a permission, or said within the last period. Rotations that were blocked for
+/// The result of a permission check by IAM or the API server, at most one period old. Rotations that were blocked for
 /// lack of it continue once it is granted.
 pub(super) async fn probe(permission: &Permission, ctx: &Context, now: Timestamp) -> PermissionAnswer {
     let (state, period) = (&ctx.planner.process_state, requeue::permission_period(ctx.planner.settings.resync_period));

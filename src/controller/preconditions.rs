@@ -16,7 +16,7 @@ use crate::k8s::KubeError;
 pub(super) enum Precondition<'a> {
     /// The reconcile may start with this group.
     Met(&'a InstanceGroup),
-    /// The reconcile ends here; the action says when to try again.
+    /// The reconcile ends here; the action has the time of the next attempt.
     NotMet(Action),
     /// The cached object does not catch up with this controller's writes.
     CacheDoubtful,
@@ -54,8 +54,8 @@ pub(super) fn check_preconditions<'a>(
     }
 }
 
-/// Asks the API server about a cached object that does not catch up. If its resourceVersions went back, the process
-/// restarts and reads everything again, as Kubernetes recommends after a restore of etcd.
+/// Compares a cached object that does not catch up with the object in the API server. If its resourceVersions went
+/// back, the process restarts and reads everything again, as Kubernetes recommends after a restore of etcd.
 pub(super) async fn check_source(stored: &GroupObject, key: &str, ctx: &Context) -> Result<Action, Error> {
     Ok(match read_source(stored, key, &ctx.planner).await.map_err(Error::Status)? {
         CacheVerdict::Current => Action::requeue(Duration::ZERO),

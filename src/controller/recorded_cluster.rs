@@ -1,7 +1,8 @@
 //! The cluster, and the region, of the resources that a deletion deletes. Pure.
 //!
-//! The ownership tags contain the cluster, and after a change of the spec only the status says which one it was. But a
-//! group of the same namespace and name in another cluster carries the same other tags, so the status alone is not proof.
+//! The ownership tags contain the cluster, and after a change of the spec only the status shows which one it was. But a
+//! group of the same namespace and name in another cluster carries the same other tags, so the status alone is not
+//! proof.
 //!
 //! A controller that is configured for another region or account finds none of the resources. It must not take them for
 //! deleted, and must create nothing there.
@@ -95,7 +96,7 @@ mod tests {
 
     const OWN: Value = Value::Null;
 
-    /// A Node of the cluster in this zone. It belongs to the group unless `labels` says something else.
+    /// A Node of the cluster in this zone. It belongs to the group unless `labels` differs.
     fn node(zone: &str, ready: &str, labels: Value) -> Event<Node> {
         let own = json!({label::NAMESPACE: "team", label::INSTANCE_GROUP: "web"});
         let node = json!({
@@ -139,7 +140,7 @@ mod tests {
         plan.steps.iter().any(|planned| planned.step == Step::Object(ObjectStep::RemoveFinalizer))
     }
 
-    /// A name of which only a hash is left does not tell the cluster. The scaling group would stay with its nodes.
+    /// A name of which only a hash is left does not contain the cluster. The scaling group would stay with its nodes.
     #[tokio::test]
     async fn deletion_waits_for_the_cluster_of_a_recorded_scaling_group() {
         let hashed = "d41d8cd98f00b204e9800998ecf8427e-0a1b2c3d";

@@ -38,8 +38,8 @@ pub(crate) fn permission_period(resync: Duration) -> SignedDuration {
     SignedDuration::try_from(resync.min(PERMISSION_RECHECK)).unwrap_or(SignedDuration::MAX)
 }
 
-/// The delay after a failed step. Most conflicts and new instance profiles need one short wait; one that lasts needs a
-/// person.
+/// The delay after a failed step. Most conflicts and new instance profiles need one short wait; one that lasts needs
+/// manual intervention.
 fn delay_after_step(error: &StepError, failures: u32, iam_propagation: Duration, resync: Duration) -> Duration {
     match error {
         StepError::Aws(error) if error.kind == AwsErrorKind::InvalidProfile => {
@@ -308,7 +308,8 @@ mod tests {
         assert_eq!([after(not_found), after(conflict), after(unavailable)], ["0", "1", "2"]);
     }
 
-    /// A role that AWS does not accept, or an object that another client writes all the time, needs a person.
+    /// A role that AWS does not accept, or an object that another client writes all the time, needs manual
+    /// intervention.
     #[test]
     fn each_error_that_lasts_is_retried_at_growing_intervals() {
         let (propagation, resync) = (Duration::from_secs(8), Duration::from_secs(300));

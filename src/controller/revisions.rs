@@ -53,7 +53,7 @@ pub(crate) async fn store(
     Ok(())
 }
 
-/// What of the history is kept: what the policy says, and what the status of a group names.
+/// Which part of the history is kept: by the policy, and by the revisions that the status of a group names.
 pub(crate) fn history(active: &ActiveBoundaries, ctx: &Context) -> History {
     let policy = active.rollout();
     let (needed, has_unknown_needs) = needs(&ctx.stores.groups.state());
@@ -85,7 +85,7 @@ fn needs(groups: &[Arc<GroupObject>]) -> (BTreeSet<String>, bool) {
     (needed, has_unknown_needs)
 }
 
-/// Stores the active content again, which a person deleted. Its rollout begins again with the first wave.
+/// Stores the active content again, which a user deleted. Its rollout begins again with the first wave.
 ///
 /// # Errors
 /// The API server did not answer, or denied a call.
@@ -102,7 +102,7 @@ pub(crate) async fn store_again(active: &ActiveBoundaries, ctx: &Context) -> Res
     store(kube, namespace, live, None, &history(active, ctx), is_active).await
 }
 
-/// Who wrote the data of the ConfigMap last, and when, as the API server tells it.
+/// Who wrote the data of the ConfigMap last, and when, as the API server returns it.
 fn source(live: &ConfigMap) -> RevisionSource {
     let writers = live.managed_fields().iter().filter(|entry| {
         let has_data = |fields: &serde_json::Value| fields.get("f:data").is_some();
@@ -152,7 +152,8 @@ mod tests {
         assert_eq!(*created.lock().unwrap(), ["r1"]);
     }
 
-    /// Two processes that both believe to lead store the same content once. That a name already exists is not an error.
+    /// Two processes that both consider themselves leader store the same content once. That a name already exists is
+    /// not an error.
     #[tokio::test]
     async fn content_that_two_processes_store_at_once_is_stored_once() {
         for same_content in [true, false] {

@@ -17,7 +17,7 @@ use crate::telemetry::metrics::ReconcileResult;
 const STATUS_NOT_STORED: &str = "the status is not stored as written; apply the CRD of this release, or find another writer in metadata.managedFields";
 
 /// Publishes the events of the applied steps, writes the status patch, and then publishes the events of transitions. An
-/// event says if the status cannot be written for a while: nothing else of the group would.
+/// event reports if the status cannot be written for a while: nothing else of the group would.
 pub(super) async fn update_status(
     group: &InstanceGroup,
     key: &str,
@@ -82,7 +82,7 @@ async fn write_report(
         return Ok(());
     }
     if let Some(patch) = &report.patch {
-        // The API server may drop a field that its CRD does not know, and the same patch would follow each time.
+        // The API server may drop a field that its CRD does not have, and the same patch would follow each time.
         let (write, resync) = (status_write(patch), planner.settings.resync_period);
         if !planner.process_state.group_writes(key, |writes| writes.is_due(&write, resync, now)) {
             return Ok(());

@@ -37,7 +37,7 @@ fn key(stored: &GroupObject) -> String {
     format!("{}/{}", stored.namespace().unwrap_or_default(), stored.name_any())
 }
 
-/// What a group asks for, as far as it can be read.
+/// What a group requests, as far as it can be read.
 fn demand(stored: &GroupObject, planner: &Planner, context: &GroupContext) -> Arc<NodeDemand> {
     match &stored.0 {
         Ok(group) => planner.demand(group, context),
@@ -92,8 +92,8 @@ pub(crate) struct Stores {
     pub groups_synced: AtomicBool,
     /// Whether the first list of namespaces is complete.
     pub namespaces_synced: AtomicBool,
-    /// Nodes without the label `kubernetes.io/role`, with their role, that this process saw while it could not write, or that
-    /// the API server did not take it for.
+    /// Nodes without the label `kubernetes.io/role`, with their role. This process saw them while it could not write,
+    /// or the API server rejected the label.
     pub label_backlog: Mutex<BTreeMap<String, String>>,
     /// Groups that were enqueued and whose reconcile has not started.
     pub queued_groups: QueuedGroups,
@@ -222,7 +222,8 @@ impl Stores {
         }
     }
 
-    /// What a group asks of the quota of its namespace, and whether it is allowed. Older groups that ask for more come first.
+    /// What a group requests from the quota of its namespace, and whether it is allowed. Older groups that request more
+    /// come first.
     fn quota_request(
         &self,
         group: &InstanceGroup,

@@ -25,7 +25,7 @@ pub(crate) async fn run(mut leadership: watch::Receiver<Leadership>, ctx: Arc<Co
         let hold = ctx.conflict_detector.hold();
         ctx.metrics.set_leader(ctx.is_leader());
         report_hold(&mut reported, hold.as_ref(), &ctx).await;
-        // Asked first: what is refused from here on is enqueued after the next renewal.
+        // Read first: what is refused from here on is enqueued after the next renewal.
         let was_refused = ctx.take_write_blocked();
         if access.is_regained(ctx.can_write(), was_refused) {
             tracing::info!("writes enabled");
@@ -137,7 +137,7 @@ async fn report_hold(reported: &mut HoldState, hold: Option<&WriteHold>, ctx: &C
     }
 }
 
-/// Tells a group whose reconcile was refused, once, that it waits for the end of a conflict.
+/// Publishes once, on a group whose reconcile was refused, that it waits for the end of a conflict.
 pub(super) async fn report_waiting_group(stored: &GroupObject, key: &str, ctx: &Context) {
     if !ctx.is_leader() {
         return;

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 
-/// How long the watch may take to show this controller's own write, before the API server is asked.
+/// How long the watch may take to show this controller's own write, before the object is compared with the API server.
 const MAX_CACHE_LAG: SignedDuration = SignedDuration::from_secs(10);
 /// How many conflicts in a row are ordinary.
 const MAX_CONFLICTS: u32 = 5;
@@ -20,7 +20,7 @@ pub(crate) enum CacheState {
     Doubtful,
 }
 
-/// What the API server says about a cached object that does not catch up.
+/// The result of the comparison of a cached object with the API server, for one that does not catch up.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum CacheVerdict {
     /// The cache shows the object as it is.

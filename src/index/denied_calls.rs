@@ -50,7 +50,7 @@ impl DeniedCall {
 /// What a group did when a call was denied.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct DeniedAttempt {
-    /// What the group asks for. When that changes, the group does not wait for its turn.
+    /// What the group requests. When that changes, the group does not wait for its turn.
     pub spec: String,
     /// The name of the step; `None` for a read before the plan.
     pub step: Option<&'static str>,
@@ -111,7 +111,7 @@ impl DeniedCalls {
         if waiting.iter().any(|w| w.call.operation() == name && w.attempt == attempt && w.is_turn_pending(now)) {
             return;
         }
-        // The same step waits once, and a group that asks for something else does not wait for what it asked for
+        // The same step waits once, and a group that requests something else does not wait for what it requested
         // before.
         let ended: Vec<_> =
             waiting.extract_if(.., |w| w.attempt.spec != attempt.spec || w.attempt.step == attempt.step).collect();
@@ -154,7 +154,7 @@ impl DeniedCalls {
         unblocked_groups
     }
 
-    /// Lets a group try at once, because a person asked for it, or forgets one that is gone.
+    /// Lets a group try at once, because a user requested it, or forgets one that is gone.
     pub(crate) fn remove(&mut self, group: &str) {
         let waiting = self.groups.remove(group).unwrap_or_default();
         waiting.iter().for_each(|waiting| self.forget_if_unused(&waiting.call));
@@ -253,7 +253,7 @@ mod tests {
         assert_eq!(tries, vec![3; operations.len()], "each tries once a period");
     }
 
-    /// With policies for single roles, the success of one group says nothing about another. Then a group waits for as
+    /// With policies for single roles, the success of one group proves nothing about another. Then a group waits for as
     /// many periods as there are hundreds of groups.
     #[test]
     fn each_of_many_groups_gets_its_turn() {
@@ -317,7 +317,7 @@ mod tests {
         );
     }
 
-    /// Time synchronization may correct a clock by hours. The groups would neither try nor be looked at for as long.
+    /// Time synchronization may correct a clock by hours. The groups would neither try nor be reconciled for as long.
     #[test]
     fn clock_that_is_set_back_delays_no_group() {
         let mut denied_calls = DeniedCalls::default();
@@ -333,7 +333,7 @@ mod tests {
         }
     }
 
-    /// A group that lacks two permissions would try the one while it waits for the other, as often as it is looked at.
+    /// A group that lacks two permissions would try the one while it waits for the other, as often as it is reconciled.
     #[test]
     fn each_denied_step_of_a_group_waits_for_its_turn() {
         let mut denied_calls = DeniedCalls::default();

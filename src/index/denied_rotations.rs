@@ -1,5 +1,5 @@
-//! Rotations that are blocked because a call was denied, and what is known about the missing permission. Each try of
-//! such a rotation evicts pods, so the controller asks about the permission instead. Pure.
+//! Rotations that are blocked because a call was denied, and what is known about the missing permission. Each attempt
+//! of such a rotation evicts pods, so the controller checks the permission instead. Pure.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -8,17 +8,17 @@ use jiff::{SignedDuration, Timestamp};
 use super::denied_calls::DeniedCall;
 use crate::aws::error::iam_prefix;
 
-/// A permission that the controller can ask about.
+/// A permission that the controller can check.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Permission {
-    /// IAM is asked about the controller's role.
+    /// IAM simulates it for the controller's role.
     Aws {
         /// For example `autoscaling:EnterStandby`.
         action: String,
         /// The cluster of the resources.
         cluster: String,
     },
-    /// The API server is asked about the controller's account.
+    /// The API server checks it for the controller's account.
     Kube {
         /// As in a Role.
         verb: &'static str,
@@ -44,16 +44,16 @@ impl Permission {
     }
 }
 
-/// What IAM or the API server says about a permission. Admission, a permissions boundary or a service control policy may
-/// deny what it calls allowed.
+/// The result of a permission check by IAM or the API server. Admission, a permissions boundary or a service control
+/// policy may still deny an allowed call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum PermissionAnswer {
     Allowed,
     Denied,
-    /// Denied, unless a condition holds that the question does not tell. IAM may name the conditions of every policy of the
-    /// role here, also of those that do not matter to the call.
+    /// Denied unless a policy condition holds that the simulation request did not contain. IAM may name the conditions
+    /// of every policy of the role here, also of those that do not matter to the call.
     DeniedUnlessConditions,
-    /// The controller may not ask, or there was no answer.
+    /// The controller lacks the permission to check, or there was no answer.
     Unknown,
 }
 
@@ -125,7 +125,7 @@ impl DeniedRotations {
         (now.duration_since(*at) < period).then_some(*answer)
     }
 
-    /// The permissions to ask about now: a blocked group waits for each, and the last answer is a `period` old.
+    /// The permissions to check now: a blocked group waits for each, and the last answer is a `period` old.
     pub(crate) fn due(&self, period: SignedDuration, now: Timestamp) -> BTreeSet<Permission> {
         let blocked = self.groups.values().filter(|rotation| now < rotation.until);
         let due = blocked.filter(|rotation| self.recent_answer(&rotation.permission, period, now).is_none());
@@ -133,13 +133,13 @@ impl DeniedRotations {
     }
 
     /// Records an answer. Returns the groups that continue because of it. Only a change from denied to allowed counts:
-    /// what was called allowed when AWS denied it says nothing.
+    /// a permission that was allowed when AWS denied the call proves nothing.
     pub(crate) fn answer(&mut self, permission: &Permission, answer: PermissionAnswer, now: Timestamp) -> Vec<String> {
         let before = self.answers.insert(permission.clone(), (answer, now)).map(|(before, _)| before);
         let Some(before) = before.filter(|before| before.is_denied()) else { return Vec::new() };
         match answer {
             PermissionAnswer::Allowed => self.unblock(now, |rotation| rotation.permission == *permission),
-            // One question without an answer does not hide the change.
+            // One check without an answer does not hide the change.
             PermissionAnswer::Unknown => {
                 self.answers.insert(permission.clone(), (before, now));
                 Vec::new()
@@ -213,7 +213,7 @@ mod tests {
         }
     }
 
-    /// Thousands of groups that lack one permission ask one question.
+    /// Thousands of groups that lack one permission cause one check.
     #[test]
     fn each_permission_is_probed_once_per_period() {
         let mut rotations = DeniedRotations::default();

@@ -20,7 +20,7 @@ pub(crate) struct FailedStep {
     pub message: String,
     /// Whether other groups have been denied the same call for long.
     pub is_known: bool,
-    /// Whether the controller asks about the missing permission, and continues when it is restored.
+    /// Whether the controller checks the missing permission, and continues when it is restored.
     pub is_watched: bool,
 }
 
@@ -28,7 +28,7 @@ pub(crate) struct FailedStep {
 pub(crate) enum PassResult {
     /// All steps were applied. `removed_node`: one of them terminated an instance or put it into standby.
     Applied { removed_node: bool },
-    /// A step was refused, and only a person can change that.
+    /// A step was refused, and only a user can change that.
     NeedsIntervention(FailedStep),
     /// A step failed for another reason; a retry may succeed.
     Failed,
@@ -151,7 +151,7 @@ mod tests {
         assert_eq!(failure_streak.lasting(1, at(1)), PersistentFailure::Pass);
     }
 
-    /// Each try of a refused termination evicts the pods of a node.
+    /// Each attempt of a refused termination evicts the pods of a node.
     #[test]
     fn refused_rotation_is_tried_at_growing_intervals() {
         let (mut failure_streak, mut now) = (FailureStreak::default(), 0);

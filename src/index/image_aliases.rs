@@ -11,12 +11,12 @@ pub(crate) struct ImageAliases(Mutex<BTreeMap<String, Alias>>);
 struct Alias {
     /// The SSM parameter in which AWS publishes the image.
     parameter: String,
-    /// What it stood for when no revision said it yet.
+    /// The image that it resolved to when no revision recorded it yet.
     first: Option<String>,
 }
 
 impl ImageAliases {
-    /// Notes that a group uses an alias, which a revision knows.
+    /// Records that a group uses an alias that a revision records.
     pub(crate) fn note(&self, alias: &str, parameter: &str) {
         let mut aliases = self.0.lock().expect("lock is not poisoned");
         match aliases.get_mut(alias) {
@@ -27,8 +27,8 @@ impl ImageAliases {
         }
     }
 
-    /// Notes what an alias stands for that no revision knows yet. Returns what it stood for when it was met first: groups
-    /// must not get different images until that is stored.
+    /// Records the image of an alias that no revision records yet. Returns the image of its first use: groups must not
+    /// get different images until that is stored.
     pub(crate) fn first_resolved(&self, alias: &str, parameter: &str, image: String) -> String {
         self.note(alias, parameter);
         let mut aliases = self.0.lock().expect("lock is not poisoned");
@@ -36,7 +36,7 @@ impl ImageAliases {
         known.first.get_or_insert(image).clone()
     }
 
-    /// What aliases stood for when no revision knew them.
+    /// The images that aliases resolved to when no revision recorded them.
     pub(crate) fn first(&self) -> BTreeMap<String, String> {
         let aliases = self.0.lock().expect("lock is not poisoned");
         aliases.iter().filter_map(|(alias, known)| Some((alias.clone(), known.first.clone()?))).collect()
@@ -48,7 +48,7 @@ impl ImageAliases {
         aliases.iter().map(|(alias, known)| (alias.clone(), known.parameter.clone())).collect()
     }
 
-    /// Forgets all of them: without a policy, aliases stand for what AWS says at the time.
+    /// Forgets all of them: without a policy, aliases resolve to AWS's present image.
     pub(crate) fn clear(&self) {
         self.0.lock().expect("lock is not poisoned").clear();
     }

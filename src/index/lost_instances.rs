@@ -1,4 +1,4 @@
-//! Instances that leave a scaling group without the controller. A person, a spot interruption, a health check of Auto
+//! Instances that leave a scaling group without the controller. A user, a spot interruption, a health check of Auto
 //! Scaling, or another controller took them away. Each is reported once.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -8,7 +8,7 @@ use jiff::{SignedDuration, Timestamp};
 /// How long the cause is searched for. A quiet group searches once in a resync period.
 const SEARCH_TIME: SignedDuration = SignedDuration::from_mins(30);
 
-/// How long it is searched for at each poll: AWS usually tells the cause within seconds.
+/// How long it is searched for at each poll: AWS usually reports the cause within seconds.
 const POLLED_SEARCH: SignedDuration = SignedDuration::from_mins(2);
 
 /// The instances of one scaling group, as this process knows them. After a restart nothing has left.
@@ -46,9 +46,9 @@ impl LostInstances {
         self.left.keys().cloned().collect()
     }
 
-    /// Compares the instances of the desired version whose nodes have never been Ready, with the times since when they are in
-    /// service, with those of the last pass. Returns those that left after they had waited for at least `least`, and without
-    /// the controller, until they are in the status: `recorded`. It follows [`Self::observe`].
+    /// Compares the instances of the desired version whose nodes have never been Ready with those of the last pass.
+    /// Each has the time since when it is in service. Returns those that left after they had waited for at least
+    /// `least`, and without the controller, until they are in the status: `recorded`. It follows [`Self::observe`].
     pub(crate) fn observe_replacements(
         &mut self,
         version: &str,
@@ -77,7 +77,7 @@ impl LostInstances {
         }
     }
 
-    /// Whether an instance left a moment ago, and AWS has not said why.
+    /// Whether an instance left a moment ago, and AWS has not reported the cause.
     pub(crate) fn is_cause_expected(&self, now: Timestamp) -> bool {
         self.left.values().any(|(seen, reported)| reported.is_none() && now.duration_since(*seen) < POLLED_SEARCH)
     }

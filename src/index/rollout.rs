@@ -1,4 +1,4 @@
-//! What this process knows of the rollout: the view of the last poll, and what the target would do to each group.
+//! The state of the rollout in this process: the view of the last poll, and what the target would do to each group.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -14,7 +14,7 @@ use crate::util::lookup::Lookup;
 #[derive(Default)]
 pub(crate) struct RolloutState {
     view: RwLock<Option<Arc<RolloutView>>>,
-    /// Whether the stored revisions may say something else by now than the view, because this process does not lead.
+    /// Whether the stored revisions may differ from the view by now, because this process does not lead.
     is_unread: AtomicBool,
     /// What the target would do to each group.
     forecasts: Mutex<HashMap<String, KnownImpact>>,
@@ -22,7 +22,7 @@ pub(crate) struct RolloutState {
     running: Mutex<Running>,
     /// What all groups use of the budget; empty without one.
     budget_usage: Mutex<BudgetUsage>,
-    /// What will block the drains of groups whose turn comes next; `None` before the first poll.
+    /// What will block the drains of groups whose wave is open or next; `None` before the first poll.
     drain_forecast: Mutex<Option<DrainForecasts>>,
     /// Groups whose blocked drains yield to others.
     yielding: Mutex<YieldingGroups>,
@@ -30,12 +30,12 @@ pub(crate) struct RolloutState {
     checks: Mutex<Checks>,
 }
 
-/// What will block the drains of groups whose turn comes next.
+/// What will block the drains of groups whose wave is open or next.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct DrainForecasts {
     /// The message of the condition, by group.
     pub known: BTreeMap<String, String>,
-    /// Groups whose turn comes next, and for which the API server did not answer.
+    /// Groups whose wave is open or next, and for which the API server did not answer.
     pub unread: BTreeSet<String>,
 }
 
@@ -89,7 +89,7 @@ impl RolloutState {
         self.forecasts.lock().expect("lock is not poisoned").insert(key.to_owned(), known);
     }
 
-    /// What will block the drains of a group whose turn comes next.
+    /// What will block the drains of a group whose wave is open or next.
     pub(crate) fn drain_forecast(&self, key: &str) -> Lookup<String> {
         self.drain_forecast
             .lock()
@@ -119,8 +119,8 @@ impl RolloutState {
         act(&mut self.running.lock().expect("lock is not poisoned"))
     }
 
-    /// Counts a group that switches to the target in its wave, until a poll finds it with the target, and its first
-    /// node, until its next plan does.
+    /// Counts a group that switches to the target in its wave, until a poll finds it with the target. Counts its first
+    /// node until its next plan does.
     pub(crate) fn count_switch(&self, wave: usize, key: &str) {
         if self.budget().is_some() {
             self.with_budget_usage(|budget_usage| budget_usage.announce(key, Instant::now()));

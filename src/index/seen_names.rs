@@ -1,4 +1,4 @@
-//! Which names AWS shows among those that a group no longer wants.
+//! Which names AWS shows among those that a group no longer uses.
 
 use std::collections::{BTreeMap, BTreeSet};
 

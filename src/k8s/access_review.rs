@@ -1,4 +1,4 @@
-//! What the API server says the controller's own account may do.
+//! Permission checks of the controller's own account (SelfSubjectAccessReview).
 
 use k8s_openapi::api::authorization::v1::{ResourceAttributes, SelfSubjectAccessReview, SelfSubjectAccessReviewSpec};
 use kube::api::PostParams;

@@ -38,11 +38,11 @@ pub(crate) struct Counts {
     pub healthy: i32,
     /// How many pods have to be healthy.
     pub needed: i32,
-    /// How many pods there are to be.
+    /// How many pods are expected.
     pub expected: i32,
 }
 
-/// That a budget allows no eviction.
+/// Why a budget allows no eviction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Denial {
     /// Even if all of its pods are healthy.
@@ -124,7 +124,7 @@ impl PodBudget {
     }
 }
 
-/// What keeps a pod on its node although its eviction was asked for, for people.
+/// What keeps a pod on its node although its eviction was requested, for display.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct EvictionBlocker {
     /// The budgets that select the pod with their numbers, as the end of a sentence.

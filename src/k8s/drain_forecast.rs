@@ -35,7 +35,7 @@ pub struct DrainBlocker {
     pub kind: DrainBlockerKind,
     /// Name of the budget; with a comma between several.
     pub budget: String,
-    /// The numbers of the budget, for people; or why there are none.
+    /// The numbers of the budget, for display; or why there are none.
     pub limit: String,
     /// What to do about it.
     pub remedy: String,
@@ -90,7 +90,7 @@ impl DrainBlocker {
         let (kind, limit, remedy) = match selecting {
             [] => return None,
             [budget] => {
-                // The API server then evicts the pod without a look at the number of allowed evictions.
+                // The API server then evicts the pod without a check of the number of allowed evictions.
                 let denial = budget.denial().filter(|_| is_ready(pod) || !budget.evicts_unready())?;
                 let kind = match denial {
                     Denial::Never => DrainBlockerKind::Never,
@@ -114,7 +114,7 @@ impl DrainBlocker {
     }
 }
 
-/// Whether the API server asks budgets about the eviction of a pod: not before it has started, and not while it ends.
+/// Whether the API server checks budgets before it evicts a pod. It does not for a pod that is pending or terminating.
 fn counts_for_budgets(pod: &Pod) -> bool {
     let info = PodInfo::from(pod);
     info.must_be_evicted() && info.phase != "Pending" && info.deletion_timestamp.is_none()
@@ -262,7 +262,7 @@ mod tests {
         assert_eq!(found.unmanaged, [("n1".to_owned(), "team/free-0".to_owned())]);
     }
 
-    /// EKS says which node it could not drain, and neither which pod nor which budget.
+    /// EKS returns which node it could not drain, and neither the pod nor the budget.
     #[tokio::test]
     async fn blocked_pods_of_one_node_are_found_without_those_of_others() {
         let client = fake::client(move |call| {

@@ -72,7 +72,7 @@ pub enum KubeError {
     },
 }
 
-/// What the API server said, or why there is no answer, without the client's dump of the whole response.
+/// The message of the API server, or why there is no answer, without the client's dump of the whole response.
 fn response(source: &(dyn std::error::Error + 'static)) -> String {
     match source.downcast_ref() {
         Some(error) => describe(error),
@@ -80,7 +80,7 @@ fn response(source: &(dyn std::error::Error + 'static)) -> String {
     }
 }
 
-/// An error of the client in words, without its dump of the whole response.
+/// An error of the client as text, without its dump of the whole response.
 pub(crate) fn describe(error: &kube::Error) -> String {
     match error {
         kube::Error::Api(status) if !status.message.is_empty() => format!("{} ({})", status.message, status.code),

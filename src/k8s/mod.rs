@@ -103,7 +103,7 @@ pub enum PodKind {
     Owned,
 }
 
-/// What a drain needs to know about a pod.
+/// The properties of a pod that a drain uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodInfo {
     pub namespace: String,
@@ -258,8 +258,8 @@ pub trait KubeApi: Send + Sync {
     /// means that the group or its namespace no longer exists; a missing ConfigMap sets no lock.
     async fn locks(&self, namespace: &str, group: &str, config_namespace: &str) -> Result<Locks, KubeError>;
 
-    /// Whether the controller's account may do something, as the API server's authorizers say; admission may still deny
-    /// it. `resource` may have a subresource; `namespace` is `None` for all, and for objects without one.
+    /// Whether the API server's authorizers allow a call to the controller's account; admission may still deny it.
+    /// `resource` may have a subresource; `namespace` is `None` for all, and for objects without one.
     async fn is_allowed(&self, verb: &str, resource: &str, namespace: Option<&str>) -> Result<bool, KubeError>;
 
     /// The ConfigMap kube-system/aws-auth, read fresh; `None` when it does not exist.

@@ -43,9 +43,9 @@ pub(super) async fn cordon(
     Ok(node.resource_version().unwrap_or_default())
 }
 
-/// The annotations that write a record to a Node, and that keep the Cluster Autoscaler from it meanwhile. It would choose a
-/// node that is being emptied, and terminate its instance beside this controller: AWS would take another node for the second
-/// termination. The record tells who set the annotation.
+/// The annotations that write a record to a Node, and that keep the Cluster Autoscaler from it meanwhile. It would
+/// choose a node that is being emptied, and terminate its instance beside this controller: AWS would take another node
+/// for the second termination. The record shows who set the annotation.
 async fn annotations_of_record(client: &Client, name: &str, key: &str, record: &Value) -> Result<Value, KubeError> {
     let nodes: Api<Node> = Api::all(client.clone());
     let node = call("get", "nodes", nodes.get(name)).await?;
@@ -58,7 +58,7 @@ async fn annotations_of_record(client: &Client, name: &str, key: &str, record: &
     Ok(json!({key: record.to_string(), annotation::SCALE_DOWN_DISABLED: "true"}))
 }
 
-/// Whether a record on a Node says that its writer keeps the Cluster Autoscaler from it.
+/// Whether a record on a Node shows that its writer keeps the Cluster Autoscaler from it.
 fn record_disables_scale_down(node: &Node, key: &str) -> bool {
     let record = node.annotations().get(key).and_then(|record| serde_json::from_str::<Value>(record).ok());
     record.is_some_and(|record| record[SCALE_DOWN_DISABLED] == json!(true))
@@ -177,7 +177,7 @@ mod tests {
         );
     }
 
-    /// Otherwise the Cluster Autoscaler would never remove the node again, or one that a person keeps from it.
+    /// Otherwise the Cluster Autoscaler would never remove the node again, or one that a user keeps from it.
     #[tokio::test]
     async fn only_the_writer_of_the_record_lets_the_cluster_autoscaler_back() {
         let ours = json!({"scaleDownDisabled": true}).to_string();

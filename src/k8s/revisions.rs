@@ -32,7 +32,7 @@ pub(super) async fn list(client: &Client, namespace: &str) -> Result<Option<Vec<
 pub(super) async fn create(client: &Client, revision: &BoundariesRevision) -> Result<(), KubeError> {
     let (api, params) = (api(client, &revision.namespace().unwrap_or_default()), post_params());
     if !revision.spec.images.is_empty() {
-        // The API server drops a field that an older definition does not have, and says nothing.
+        // The API server silently drops a field that an older definition does not have.
         let params = PostParams { dry_run: true, ..params.clone() };
         let stored = call("create", RESOURCE, api.create(&params, revision)).await?;
         if stored.spec.images != revision.spec.images {

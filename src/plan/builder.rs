@@ -90,7 +90,7 @@ impl PlanBuilder {
     }
 
     /// Whether the plan has a step that the following parts of the plan must wait for. A status write is none, nor is a
-    /// step that had no effect so far and that no node depends on.
+    /// step that has had no effect and that no node depends on.
     pub(crate) fn has_changes(&self) -> bool {
         let steps = || self.first_steps.iter().chain(&self.steps).filter(|planned| !planned.step.is_status_write());
         if self.ineffective.is_empty() {
@@ -112,8 +112,8 @@ impl PlanBuilder {
             && steps().map(PlannedStep::writes).any(|w| !w.is_empty() && w.into_iter().all(is_ineffective))
     }
 
-    /// Whether nodes in progress wait for something that may take long: a person, or a write without effect. An
-    /// unhealthy cluster is none: uncordoning would be a change, too.
+    /// Whether nodes in progress wait for something that may take long: a user, or a write without effect. An unhealthy
+    /// cluster is none: uncordoning would be a change, too.
     pub(crate) fn leaves_nodes_waiting(&self, persistent_failure: &PersistentFailure) -> bool {
         let is_blocked =
             matches!(&self.outcome, Some(Outcome::Blocked { reason, .. }) if *reason != Reason::ClusterUnhealthy);
@@ -134,7 +134,7 @@ impl PlanBuilder {
     /// Sets the outcome unless an earlier planner has set it: the first call wins.
     ///
     /// Planners run from the most to the least fundamental concern, so the first outcome is the cause and later ones
-    /// are its consequences. A planner that must know whether the outcome is still open asks
+    /// are its consequences. A planner that depends on whether the outcome is still open calls
     /// [`PlanBuilder::has_outcome`]. A later, different outcome is kept in [`PlanBuilder::ignored_outcomes`], where
     /// tests and a debugger can see it.
     pub fn set_outcome_once(&mut self, outcome: Outcome) {
@@ -172,7 +172,7 @@ pub fn waiting(phase: Phase, message: impl Into<String>) -> Outcome {
     Outcome::Progressing { phase, message: message.into(), recheck: Recheck::Poll }
 }
 
-/// A plan without steps for a group that makes no progress until a person acts.
+/// A plan without steps for a group that makes no progress until a user acts.
 pub(crate) fn blocked_plan(id: &GroupId, reason: Reason, message: String) -> Plan {
     let outcome = Outcome::Blocked { reason, message, is_deleting: id.is_deleting() };
     PlanBuilder { outcome: Some(outcome), ..PlanBuilder::default() }.build(id, None)

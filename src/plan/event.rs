@@ -22,7 +22,7 @@ pub struct ConditionUpdate {
 pub enum EventKind {
     /// Expected progress.
     Normal,
-    /// A problem, or a decision that the tenant or the admin should know.
+    /// A problem, or a decision that the tenant or the admin should be aware of.
     Warning,
 }
 
@@ -69,7 +69,7 @@ impl Event {
     }
 }
 
-/// An object, other than the InstanceGroup, that people describe when they look for the reason of a change.
+/// An object, other than the InstanceGroup, that users describe when they look for the reason of a change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum EventObject {
     /// The Node with this name.

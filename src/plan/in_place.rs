@@ -61,8 +61,8 @@ pub struct InPlaceRecord {
 
 impl InPlaceRecord {
     /// The attributes of a node that was launched with `launched` and has this record. A kubelet can write to its own
-    /// Node, so the record counts only for labels and taints that `is_known` knows to be from the spec. Otherwise a
-    /// node could have the controller remove someone else's taint.
+    /// Node, so the record counts only for labels and taints that come from the spec (`is_known`). Otherwise a node
+    /// could have the controller remove another client's taint.
     pub(crate) fn over(
         &self,
         launched: &NodeAttributes,
@@ -89,7 +89,8 @@ pub struct InPlaceChange {
     /// Labels to set.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub set_labels: BTreeMap<String, String>,
-    /// Labels to remove, with the value that the node got. A label that has another value is someone else's and stays.
+    /// Labels to remove, with the value that the node got. A label that has another value is another client's and
+    /// stays.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub remove_labels: BTreeMap<String, String>,
     /// Taints to set.
@@ -165,7 +166,7 @@ impl InPlaceChange {
 /// How many different changes a message lists.
 const LISTED: usize = 3;
 
-/// The changes of nodes in words, each with the number of its nodes.
+/// The changes of nodes as text, each with the number of its nodes.
 pub(crate) fn describe_changes<'a>(nodes: impl Iterator<Item = &'a [Drift]>) -> Vec<String> {
     let mut counts: Vec<(String, usize)> = Vec::new();
     for reasons in nodes {
@@ -231,7 +232,7 @@ mod tests {
         assert_eq!(InPlaceChange::between("i-1", &desired, &desired, Some(&change.record)).keys().count(), 0);
     }
 
-    /// A list that never changed in place is what the launch template version says, also after later versions.
+    /// A list that never changed in place is that of the launch template version, also after later versions.
     #[test]
     fn record_names_only_changed_lists() {
         let given = NodeAttributes { labels: labels(&[("team", "a")]), taints: taints(&[("gpu", "", "NoSchedule")]) };

@@ -14,7 +14,7 @@ pub struct NodeUsage {
     pub unavailable: usize,
     /// Its nodes by zone, as far as their zones are known.
     pub zones: BTreeMap<String, ZoneUsage>,
-    /// How many of its nodes stand by beside their replacements.
+    /// How many of its nodes are in standby beside their replacements.
     pub surging: usize,
     /// The instances that are being replaced, or that are leaving, and [`BATCH`] while a batch is replaced.
     pub in_progress: BTreeSet<String>,
@@ -41,7 +41,7 @@ pub struct ZoneUsage {
 pub enum NodeStart {
     /// It is drained, in this zone, and is unavailable from then on.
     Drain(String),
-    /// It stands by until its replacement is Ready.
+    /// The instance stays in standby until its replacement is Ready.
     Surge,
 }
 
@@ -55,7 +55,7 @@ pub struct Allowance {
     /// By zone; `None` for any number. One may be replaced in a zone that is not listed, because no other node is
     /// there.
     pub zones: Option<BTreeMap<String, usize>>,
-    /// How many more nodes may stand by; `None` for any number.
+    /// How many more nodes may be in standby; `None` for any number.
     pub surge: Option<usize>,
 }
 

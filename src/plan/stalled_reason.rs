@@ -64,7 +64,7 @@ impl Reason {
         matches!(self, Reason::AuthConflict | Reason::AuthModeUnsupported)
     }
 
-    /// Whether it says only that nodes are not ready, whatever the cause.
+    /// Whether the reason is only that nodes are not ready, whatever the cause.
     fn is_about_nodes(self) -> bool {
         matches!(self, Reason::ClusterUnhealthy | Reason::ReplacementsNotReady | Reason::NodesNotReady)
     }
@@ -77,8 +77,8 @@ impl Reason {
         )
     }
 
-    /// Whether a group that is blocked by it after it took a revision of the boundaries speaks against that revision. The
-    /// others depend on budgets, capacity, other owners or the controller itself.
+    /// Whether a group that is blocked for this reason counts as a failure of the revision that it switched to last.
+    /// The other reasons depend on budgets, capacity, other owners or the controller itself.
     pub(crate) fn is_failure_of_revision(self) -> bool {
         match self {
             Self::InvalidSpec

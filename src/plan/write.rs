@@ -1,5 +1,5 @@
-//! What a step writes, as data: which attribute, and which value. It tells a difference that was written and is shown
-//! again from a new one.
+//! What a step writes, as data: which attribute, and which value. The controller compares it with earlier writes, to
+//! distinguish a repeated difference from a new one.
 
 use std::collections::BTreeMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
@@ -28,7 +28,7 @@ impl Write {
     }
 }
 
-/// What must wait while a step is delayed because it had no effect so far.
+/// What must wait while a step is delayed because it has had no effect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Dependents {
     /// Nothing: no node depends on the attribute, so even a rotation continues.
@@ -221,7 +221,7 @@ impl PlannedStep {
         )
     }
 
-    /// What was written and what is shown instead, in words, and who else may write it.
+    /// What was written and what is shown instead, as text, and who else may write it.
     pub(crate) fn describe_repetition(&self) -> String {
         let subject = self.step.info().subject();
         let shown = |text: &str| if text.is_empty() { "nothing".to_owned() } else { format!("`{text}`") };

@@ -21,7 +21,7 @@ pub(crate) struct Replacements<'a> {
     pub members: &'a [NodeInstance],
     /// How long a node must have been Ready to count.
     pub min_ready_time: SignedDuration,
-    /// Whether a person asks for another try.
+    /// Whether a user requests another attempt.
     pub is_requested: bool,
     /// Reference time.
     pub now: Timestamp,

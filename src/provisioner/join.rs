@@ -62,7 +62,7 @@ pub(crate) async fn observe(
         (false, false) => NEVER_EXPIRES,
     };
     let same_role = status.nodes_instance_role_arn.as_ref() == Some(principal);
-    // Without the record, only the entry's tags tell that the controller created it.
+    // Without the record, only the entry's tags show that the controller created it.
     let is_known = same_role && status.managed.is_some();
     // An entry that was seen last may be gone: another group of the role removed it. The status must not name it forever.
     let was_seen = recorded || recorded_kind.is_some();
@@ -145,7 +145,7 @@ pub(crate) fn wait_for_group(other: &str) -> Outcome {
 
 /// The access entry to delete with a group, or with a role that it no longer uses; one that another group needs stays.
 ///
-/// When the controller deletes a role that it created, it deletes the role's entry too, even if EKS or a person created
+/// When the controller deletes a role that it created, it deletes the role's entry too, even if EKS or a user created
 /// the entry. EKS identifies a role by its id. The old entry would let no node join, and would lock out the next role
 /// of that name. The entry of another role is deleted if the status records it and the controller tagged it.
 pub(crate) async fn remaining_access_entry(
@@ -170,7 +170,7 @@ pub(crate) async fn remaining_access_entry(
 }
 
 /// Whether a role that is deleted may have an access entry: it was last seen with one, or the cluster reads them. While
-/// nodes join through aws-auth, the controller does not look for the entry that EKS creates for a Fargate profile.
+/// nodes join through aws-auth, the controller does not read the entry that EKS creates for a Fargate profile.
 pub(crate) async fn may_have_access_entry(
     o: &Observer<'_>,
     cluster: &str,
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Another group of the role may remove the entry. Without a look, the status would name it until the role changes.
+    /// Another group of the role may remove the entry. Without a read, the status would name it until the role changes.
     #[tokio::test]
     async fn access_entry_that_was_seen_last_is_looked_for_again() {
         for (seen, expected) in [(None, AccessEntryState::NotQueried), (Some("EC2_LINUX"), AccessEntryState::Absent)] {

@@ -1,5 +1,5 @@
-//! Since when instances wait for their nodes to become Ready. AWS does not say when an instance entered service, so the
-//! first observation counts. The status records it, so that `joinTimeout` does not start again with the process.
+//! Since when instances wait for their nodes to become Ready. AWS does not return when an instance entered service, so
+//! the first observation counts. The status records it, so that `joinTimeout` does not start again with the process.
 
 use std::collections::BTreeMap;
 

@@ -25,7 +25,7 @@ pub struct PlanContext<'a> {
     pub ineffective_writes: &'a BTreeSet<Write>,
     /// What AWS or Kubernetes has refused for long.
     pub persistent_failure: &'a PersistentFailure,
-    /// Whether a person asked for this reconcile: what would be retried later is retried now.
+    /// Whether a user requested this reconcile: what would be retried later is retried now.
     pub is_requested: bool,
     /// Reference time of the plan.
     pub now: Timestamp,
@@ -82,7 +82,7 @@ pub struct PlanInput<'a, Resolved, State> {
     pub ineffective_writes: &'a BTreeSet<Write>,
     /// What AWS or Kubernetes has refused for long.
     pub persistent_failure: &'a PersistentFailure,
-    /// Whether a person asked for this reconcile: what would be retried later is retried now.
+    /// Whether a user requested this reconcile: what would be retried later is retried now.
     pub is_requested: bool,
     /// Reference time of the plan.
     pub now: Timestamp,

@@ -3,9 +3,9 @@
 //! An existing group continues with everything else; what depends on such a field stays as it is in AWS. A new group is
 //! rejected.
 //!
-//! Two fields stop an existing group as well. Without `provisioner`, nothing says which resources belong to it. Without
-//! `clusterName`, neither its names nor the tags that prove its ownership can be derived, and nothing says in which account
-//! and region its nodes are.
+//! Two fields stop an existing group as well. Without `provisioner`, it is not known which resources belong to it.
+//! Without `clusterName`, neither its names nor the tags that prove its ownership can be derived. The account and
+//! region of its nodes are not known either.
 
 use std::sync::Arc;
 
@@ -86,12 +86,12 @@ impl ValueSources {
         Self { merged, lacks_config_map: false }
     }
 
-    /// The same; `lacks_config_map` tells that nothing could give defaults.
+    /// The same; `lacks_config_map`: there is no ConfigMap that could give defaults.
     pub(crate) fn lacking_config_map(self, lacks_config_map: bool) -> Self {
         Self { lacks_config_map, ..self }
     }
 
-    /// Lets errors say whose value it is, and ask for a default where the boundaries dropped the tenant's value.
+    /// Adds to errors whose value it is, and a default as the remedy where the boundaries dropped the tenant's value.
     pub(crate) fn explain(&self, errors: &mut [SpecError]) {
         for error in errors.iter_mut().filter(|error| error.missing.is_some()) {
             let is_overridden =
@@ -218,7 +218,8 @@ impl RejectedFields {
         self.problem().map(|(reason, message)| Outcome::Blocked { reason, message, is_deleting: false })
     }
 
-    /// The condition that names the fields, also while other changes are in progress; `None` when there is nothing to say.
+    /// The condition that names the fields, also while other changes are in progress; `None` when there is nothing to
+    /// report.
     pub(crate) fn condition(&self, status: &InstanceGroupStatus) -> Option<ConditionUpdate> {
         let was_set = || status.conditions.iter().any(|c| c.r#type == condition::FIELDS_REJECTED && c.is_true());
         let update = |status, reason, message| ConditionUpdate {

@@ -57,7 +57,7 @@ pub(crate) struct PlanRequest<'a> {
     pub ineffective_writes: &'a BTreeSet<Write>,
     /// What AWS or Kubernetes has refused for long.
     pub persistent_failure: &'a PersistentFailure,
-    /// Whether a person asked for this reconcile: what would be retried later is retried now.
+    /// Whether a user requested this reconcile: what would be retried later is retried now.
     pub is_requested: bool,
 }
 
@@ -77,7 +77,7 @@ impl<'a> PlanRequest<'a> {
         let classified = RejectedFields::classify(errors, self.sources, &parts);
         let mut broken = classified.map_err(|errors| [errors, self.exceeded_quotas.clone()].concat())?;
         for error in &self.exceeded_quotas {
-            // Another instance type asks for more than the group has: it keeps the present one as well.
+            // Another instance type requests more than the group has: it keeps the present one as well.
             let kept: &'static [Part] = match parts(&error.path) {
                 Some([Part::Launch]) => &[Part::Growth, Part::Launch],
                 Some([Part::Immutable]) => &[Part::Growth, Part::Immutable],
@@ -190,9 +190,9 @@ pub(crate) fn cluster_mismatch(settings: &Settings, path: &str, cluster: &str) -
     Some(SpecError::invalid(path, cluster, rule, "correct it, or remove it").with_reason(Reason::PolicyViolation))
 }
 
-/// Where a subnet or a security group that a spec names was looked for.
+/// Where a subnet or a security group that a spec names was searched for.
 pub(crate) struct NetworkLookup<'a> {
-    /// The cluster's VPC; `None` if EKS did not tell it.
+    /// The cluster's VPC; `None` if EKS did not return it.
     pub vpc: Option<&'a str>,
     /// What the VPC has.
     pub known: &'a [NetworkObject],

@@ -11,7 +11,7 @@ pub(crate) const USED_IN_OTHER_REGION: &str = "UsedInOtherRegion";
 /// Reason of the condition while nothing proves the owner of a resource.
 pub(crate) const OWNERSHIP_UNPROVEN: &str = "OwnershipUnproven";
 
-/// Reason of the condition while another group, instance or person uses a role.
+/// Reason of the condition while another group, instance or user uses a role.
 pub(crate) const ROLE_IN_USE: &str = "RoleInUse";
 
 /// Reason of the condition while a scaling group of others launches from the group's launch template.
@@ -60,7 +60,7 @@ impl From<&KeptEntry> for Retained {
     }
 }
 
-/// Reports the resources that stay. The group is gone in the next pass, so that its last status says it.
+/// Reports the resources that stay. The group is gone in the next pass, so that its last status shows it.
 pub(crate) fn report_retained(status: &InstanceGroupStatus, kept: &[Retained], builder: &mut PlanBuilder) {
     let is_reported = |c: &Condition| c.r#type == condition::RESOURCES_RETAINED && c.is_true();
     let Some(first) = kept.first().filter(|_| !status.conditions.iter().any(is_reported)) else { return };

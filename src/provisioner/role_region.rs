@@ -52,7 +52,7 @@ pub(crate) fn tagged_for_other(role: Option<&Role>, profile_tags: &[Tag], region
 
 /// Evidence of the use of a role in another region than `region`.
 ///
-/// A role with the tag of `region` was created for it. `is_tag_added` says that the tag was added to an existing role, which
+/// A role with the tag of `region` was created for it. `is_tag_added`: the tag was added to an existing role, which
 /// another region may use as well; the last use then counts too.
 pub(crate) fn other_region(
     role: Option<&Role>,
@@ -71,7 +71,7 @@ pub(crate) fn other_region(
     }
 }
 
-/// What the tags of the role and the instance profile that a group's nodes launch with say about the region.
+/// The region in the tags of the role and the instance profile that a group's nodes launch with.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum RegionClaim {
     /// Both have the tag of the group's region.

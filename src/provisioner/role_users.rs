@@ -1,4 +1,4 @@
-//! Who uses a role that a spec names, besides InstanceGroups: nodes of eksctl, Terraform or a person.
+//! Who uses a role that a spec names, besides InstanceGroups: nodes of eksctl, Terraform or a user.
 //!
 //! They may have joined through an entry that the controller created, so it is removed only when no other user of the role is found.
 
@@ -222,7 +222,7 @@ mod tests {
         assert_eq!(user_of(&karpenter, GIVEN).await.as_deref(), Some("Karpenter's EC2NodeClass default"));
     }
 
-    /// EC2 lets people delete what a scaling group refers to, and Terraform and eksctl share the account.
+    /// EC2 lets users delete what a scaling group refers to, and Terraform and eksctl share the account.
     #[tokio::test]
     async fn foreign_scaling_group_without_its_template_uses_no_role() {
         let broken = given_role();

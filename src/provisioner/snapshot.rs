@@ -64,10 +64,10 @@ pub struct Projection {
 /// How many nodes run in addition while nodes of a group are replaced. While they do, no node is missing.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum ExtraNodes {
-    /// None that the controller knows of: an old node goes before its replacement comes, or something else replaces it.
+    /// None that is known: an old node is removed before its replacement comes, or another program replaces it.
     #[default]
     None,
-    /// So many old nodes at once stand by until their replacements are Ready.
+    /// So many old nodes at once are in standby until their replacements are Ready.
     Surge(usize),
     /// A second group of as many nodes, until the old nodes are drained.
     SecondGroup,
@@ -94,14 +94,14 @@ pub enum Release {
         /// Its mixed instances policy, which contains the pin.
         mixed: Option<MixedPolicy>,
     },
-    /// Nothing has to be changed; the text says why.
+    /// Nothing has to be changed; the text gives the reason.
     NotNeeded(&'static str),
-    /// The group could not be read; the text says why.
+    /// The group could not be read; the text gives the reason.
     Skipped(String),
     /// Nodes are being replaced; the rotation must finish first.
     RotationInProgress(String),
-    /// The rollout has not brought it what the ConfigMap has; the text says what it has. The Keiko controller would bring it
-    /// to all such groups at once.
+    /// The rollout has not brought it what the ConfigMap has; the text names its revision. The Keiko controller would
+    /// bring it to all such groups at once.
     BehindConfigMap(String),
     /// The pinned version is older than `$Latest`, so switching would change nodes.
     PinnedToOlderVersion {
@@ -124,7 +124,7 @@ pub trait PlanSnapshot: Send + Sync {
     fn has_nodes(&self) -> bool {
         true
     }
-    /// Whether what launches the nodes is missing or being deleted. The one that replaces it launches all of them anew.
+    /// Whether what launches the nodes is missing or being deleted. The replacement launches all nodes again.
     fn is_recreated(&self) -> bool {
         false
     }

@@ -49,9 +49,9 @@ pub(crate) fn decode(
     Err([problem.clone()].into_iter().chain(others).collect())
 }
 
-/// What the parser says about a spec that is rejected already, so that all of it can be corrected at once. Without a valid
-/// provisioner, the only section of the spec tells which one is meant. Values of wrong types are left out; what their absence
-/// would cause is not an error.
+/// The parser's errors about a spec that is rejected already, so that all of it can be corrected at once. Without a
+/// valid provisioner, the only section of the spec shows which one is meant. Values of wrong types are left out; what
+/// their absence would cause is not an error.
 pub(crate) fn field_errors(id: &GroupId, merged: &MergedSpec) -> Vec<SpecError> {
     let Some((spec, removed)) = api::validate::decode_fitting(&merged.spec) else { return Vec::new() };
     let is_own = |error: &SpecError| !removed.contains(&error.path);
@@ -80,7 +80,7 @@ mod tests {
     use crate::api::{InstanceGroup, group_id};
     use crate::boundaries::{Boundaries, merge};
 
-    /// Who corrects the provisioner must not learn of the other mistakes in a second round.
+    /// The other mistakes are reported together with the provisioner, and not in a second round.
     #[test]
     fn provisioner_error_is_reported_once_beside_other_errors() {
         let paths_of = |provisioner: serde_json::Value| {
@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(paths_of(json!({ "eks": eks, "eks-fargate": {} })), ["spec.provisioner"], "either may be meant");
     }
 
-    /// Who corrects a wrong type must not learn of the other mistakes in a second round.
+    /// The other mistakes are reported together with a wrong type, and not in a second round.
     #[test]
     fn wrong_types_do_not_hide_other_errors() {
         let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));

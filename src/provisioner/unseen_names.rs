@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use crate::plan::{Outcome, Phase, waiting};
 
-/// The outcome while AWS may still show names that the spec dropped. A group that is done reads older answers, and looks
-/// less often.
+/// The outcome while AWS may still show names that the spec dropped. A group that is done reads older answers, and less
+/// often.
 pub(crate) fn outcome(unseen: &BTreeSet<String>) -> Option<Outcome> {
     let names: Vec<_> = unseen.iter().map(String::as_str).collect();
     let message =

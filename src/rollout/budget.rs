@@ -1,7 +1,7 @@
 //! How many nodes of the cluster are unavailable, and which group replaces the next one: `rollout.budget`.
 //!
-//! What each group's latest plan saw is on record. What was reserved since then counts until a plan sees it, so that
-//! groups which are reconciled at the same time do not reserve the same node of the budget.
+//! What each group's latest plan saw is on record. A later reservation counts until a plan sees it. Groups that are
+//! reconciled at the same time therefore do not reserve the same node of the budget.
 
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ const UNSEEN_LIMIT: Duration = Duration::from_secs(120);
 /// Stands among the instances for the first node that a group will replace.
 const ANNOUNCED: &str = "announced";
 
-/// What all groups use of the budget.
+/// The usage of the budget by all groups.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct BudgetUsage {
     groups: HashMap<String, Entry>,
@@ -32,7 +32,7 @@ pub(crate) struct BudgetUsage {
     is_counted: bool,
 }
 
-/// What one group uses.
+/// The usage of one group.
 #[derive(Clone, Debug, Default)]
 struct Entry {
     usage: NodeUsage,
@@ -72,7 +72,7 @@ pub(crate) struct LimitUsage {
 }
 
 impl Entry {
-    /// What the group adds to the sums: to all nodes, by zone, to those that stand by, and to those of unknown zones.
+    /// What the group adds to the sums: to all nodes, by zone, to those in standby, and to those of unknown zones.
     fn sums(&self) -> (ZoneUsage, BTreeMap<&str, ZoneUsage>, usize, usize) {
         let NodeUsage { desired, unavailable, zones, surging, .. } = &self.usage;
         let mut all = ZoneUsage { nodes: *desired, unavailable: *unavailable };
@@ -226,7 +226,7 @@ impl BudgetUsage {
     }
 
     /// Why a group may not replace nodes now, as a phrase for messages. What would not fit into an unused budget waits
-    /// for other nodes that the rollout may never make available, so that an admin has to know.
+    /// for other nodes that the rollout may never make available. The admin must be informed of it.
     pub(crate) fn wait_reason(&self, budget: &BudgetPolicy, key: &str) -> String {
         let nodes = self.batch(key);
         match self.exceeds_limit(budget, nodes) {
@@ -304,14 +304,14 @@ impl BudgetUsage {
         all
     }
 
-    /// What is used of `budget.nodes`; `None` without it.
+    /// The usage of `budget.nodes`; `None` without it.
     pub(crate) fn nodes(&self, budget: &BudgetPolicy) -> Option<LimitUsage> {
         budget
             .nodes
             .map(|amount| LimitUsage { nodes: self.all.unavailable, limit: amount.at_least_one(self.all.nodes) })
     }
 
-    /// What is used of `budget.zone`, by zone.
+    /// The usage of `budget.zone`, by zone.
     pub(crate) fn zones(&self, budget: &BudgetPolicy) -> impl Iterator<Item = (&str, LimitUsage)> {
         let zones = budget.zone.into_iter().flat_map(|amount| self.zones.iter().map(move |zone| (amount, zone)));
         zones.map(|(amount, (zone, usage))| {
@@ -320,7 +320,7 @@ impl BudgetUsage {
         })
     }
 
-    /// What is used of `budget.surge`; `None` without it.
+    /// The usage of `budget.surge`; `None` without it.
     pub(crate) fn surge(&self, budget: &BudgetPolicy) -> Option<LimitUsage> {
         budget.surge.map(|limit| LimitUsage { nodes: self.surging, limit })
     }
@@ -332,7 +332,7 @@ impl BudgetUsage {
         self.release(key);
     }
 
-    /// A batch that is larger than the budget goes when nothing else is unavailable.
+    /// A batch that is larger than the budget starts when nothing else is unavailable.
     fn leaves_batch(&self, budget: &BudgetPolicy, nodes: usize) -> bool {
         self.nodes(budget).is_none_or(|used| used.nodes == 0 || used.nodes + nodes <= used.limit)
     }

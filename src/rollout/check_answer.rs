@@ -12,14 +12,14 @@ const MAX_MESSAGE: usize = 200;
 /// The answer to a check's query.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckAnswer {
-    /// What it means.
+    /// The state that the answer means.
     pub state: CheckState,
     /// Why the check is not ok.
     pub message: Option<String>,
 }
 
 impl CheckAnswer {
-    /// There is no answer that says anything.
+    /// The state without a conclusive answer.
     pub(crate) fn unknown(message: &str) -> Self {
         let message = shorten(message, MAX_MESSAGE);
         Self { state: CheckState::Unknown, message: Some(message) }
@@ -45,7 +45,7 @@ struct Data {
     result: Value,
 }
 
-/// Reads the answer to an instant query. Only a complete, successful answer says anything: Prometheus's HTTP API gives
+/// Reads the answer to an instant query. Only a complete, successful answer is conclusive: Prometheus's HTTP API gives
 /// `warnings` with data that may be incomplete.
 pub(crate) fn read_answer(status: u16, body: &[u8]) -> CheckAnswer {
     let parsed: Option<Body> = serde_json::from_slice(body).ok();

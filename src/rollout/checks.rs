@@ -8,7 +8,7 @@ use super::view::RolloutView;
 use crate::api::{CheckState, CheckStatus, RolloutPhase};
 use crate::boundaries::{RolloutCheck, Variable};
 
-/// What this process knows of the checks. Before the first answer, each of them is unknown.
+/// The state of the checks in this process. Before the first answer, each of them is unknown.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Checks {
     by_name: BTreeMap<String, LastAnswer>,
@@ -18,20 +18,20 @@ pub(crate) struct Checks {
 struct LastAnswer {
     query: String,
     answer: CheckAnswer,
-    /// Since when the answers have meant the same.
+    /// Since when the answers have had the same state.
     since: Instant,
-    /// When the last one was asked for.
+    /// When the query of the last answer was sent.
     asked: Instant,
 }
 
-/// A check as the decision about waves sees it.
+/// The state of a check, as an input of the decision about waves.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct CheckResult {
     /// Name of the check in the key `rollout`.
     pub name: String,
-    /// State.
+    /// The present state.
     pub state: CheckState,
-    /// Why it is not ok.
+    /// Why the check is not ok.
     pub message: Option<String>,
     /// Whether there is an answer, or a reason why there will be none.
     pub is_known: bool,
@@ -58,7 +58,7 @@ impl CheckResult {
 }
 
 impl Checks {
-    /// Records an answer to a query that was asked at a time. After a gap of more than `max_age`, it starts over.
+    /// Records the answer to a query that was sent at a time. After a gap of more than `max_age`, it starts over.
     pub(crate) fn record(&mut self, name: &str, query: &str, answer: CheckAnswer, asked: Instant, max_age: Duration) {
         let before = self.by_name.get(name).filter(|seen| {
             let gap = asked.saturating_duration_since(seen.asked);
@@ -69,13 +69,13 @@ impl Checks {
         self.by_name.insert(name.to_owned(), seen);
     }
 
-    /// Whether it is time to ask a query.
+    /// Whether a query is due.
     pub(crate) fn is_due(&self, name: &str, query: &str, interval: Duration, now: Instant) -> bool {
         let seen = self.by_name.get(name).filter(|seen| seen.query == query);
         seen.is_none_or(|seen| now.saturating_duration_since(seen.asked) >= interval)
     }
 
-    /// How the checks of a rollout stand. An answer that is older than `max_age` says nothing.
+    /// How the checks of a rollout stand. An answer that is older than `max_age` does not count.
     pub(crate) fn results(
         &self,
         view: &RolloutView,
@@ -121,7 +121,7 @@ impl RolloutView {
 /// The query of a check about the target of a rollout.
 ///
 /// # Errors
-/// Why it cannot be asked.
+/// Why it cannot be sent.
 pub(crate) fn query(view: &RolloutView, check: &RolloutCheck, cluster: Option<&str>) -> Result<String, String> {
     let value = |variable| match variable {
         Variable::Release => view.policy.release.as_deref(),
@@ -149,7 +149,7 @@ pub(super) fn statuses(before: &[CheckStatus], results: &[CheckResult], now: &st
             message: result.message.clone(),
         };
         match recorded {
-            // It was not asked yet, by this leader or at all.
+            // It was not sent yet, by this leader or at all.
             recorded if !result.is_known => recorded.cloned(),
             Some(recorded) if recorded.state == Some(result.state) => Some(match result.state {
                 CheckState::Unknown => CheckStatus { message: result.message.clone(), ..recorded.clone() },

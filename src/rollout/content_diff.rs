@@ -47,7 +47,7 @@ fn describe(path: &str, old: Option<&Value>, new: Option<&Value>) -> String {
     }
 }
 
-/// The path as people write it: a default by its field alone, everything else with its place in the ConfigMap.
+/// The path as users write it: a default by its field alone, everything else with its place in the ConfigMap.
 fn short_name(path: &str) -> &str {
     let prefixes = ["defaults.spec.eks.configuration.", "defaults.spec.", "defaults."];
     prefixes.iter().find_map(|prefix| path.strip_prefix(prefix)).unwrap_or(path)
@@ -83,7 +83,7 @@ fn collect(value: &Value, path: &str, found: &mut BTreeMap<String, Value>) {
             for (index, item) in items.iter().enumerate() {
                 let path = format!("{path}[{}]", item_name(item, index));
                 collect(item, &path, found);
-                // The field that names the item says nothing more, beside others.
+                // The field that names the item is redundant beside others.
                 if let (Value::Object(map), Some(key)) = (item, name_field(item))
                     && map.len() > 1
                 {

@@ -30,7 +30,7 @@ impl RolloutView {
         self.created.or_else(|| self.status.begun.as_deref()?.parse().ok())
     }
 
-    /// The approval of an admin that the wave asks for and does not have, as a phrase for messages.
+    /// The approval of an admin that the wave requires and does not have, as a phrase for messages.
     pub(super) fn missing_approval(&self, wave: &Wave, now: Timestamp) -> Option<String> {
         let is_approved = self.orders.approved.iter().any(|name| *name == wave.name || name == "*");
         let is_needed = wave.approval == Some(Approval::Admin) && !self.is_skipped(&wave.name);
@@ -67,13 +67,13 @@ pub(crate) fn urgent_until(policy: &RolloutPolicy, arrived: Option<Timestamp>) -
     Some(latest.map_or(until, |latest| until.min(latest))).filter(|until| arrived.is_none_or(|at| at < *until))
 }
 
-/// What the tenant of a group says about the target, on the group or on its Namespace.
+/// The tenant's annotation about the target, on the group or on its Namespace.
 fn annotation_value<'a>(group: &GroupView<'a>, key: &str) -> Option<&'a str> {
     let text = group.annotations.get(key).or_else(|| group.namespace_annotations.get(key))?.trim();
     (!text.is_empty()).then_some(text)
 }
 
-/// Whether the tenant wants the target now, ahead of its wave and of windows.
+/// Whether the tenant approved the target ahead of its wave and of windows.
 pub(super) fn is_approved(view: &RolloutView, group: &GroupView) -> bool {
     let target = &view.target;
     annotation_value(group, annotation::APPROVE_REVISION).is_some_and(|text| {
@@ -84,8 +84,8 @@ pub(super) fn is_approved(view: &RolloutView, group: &GroupView) -> bool {
     })
 }
 
-/// The approval of an admin without which no node of the group is replaced: a wave without groups opens without one, and a
-/// group may come to it later. `None` when the wave asks for none, or the tenant wants the target ahead of it.
+/// The approval of an admin without which no node of the group is replaced: a wave without groups opens without one,
+/// and a group may come to it later. `None` when the wave requires none, or the tenant approved the target ahead of it.
 pub(super) fn missing_approval(view: &RolloutView, group: &GroupView, index: usize, now: Timestamp) -> Option<String> {
     view.missing_approval(&view.policy.waves[index], now).filter(|_| !is_approved(view, group))
 }

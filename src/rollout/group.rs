@@ -1,4 +1,4 @@
-//! What a rollout has to know about one group.
+//! The input of a rollout's decisions about one group.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::boundaries::selector::AnnotationSelector;
 use crate::plan::Reason;
 use crate::util::digest::sha256_hex;
 
-/// One group, as the caches show it.
+/// One group in a rollout, from the caches.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct GroupView<'a> {
     /// `namespace/name`.
@@ -24,9 +24,9 @@ pub(crate) struct GroupView<'a> {
     pub generation: i64,
     /// Whether it is being deleted.
     pub is_deleting: bool,
-    /// Its status.
+    /// The group's status.
     pub status: &'a InstanceGroupStatus,
-    /// Its annotations.
+    /// The group's annotations.
     pub annotations: &'a BTreeMap<String, String>,
     /// Name of its Namespace.
     pub namespace: &'a str,
@@ -36,9 +36,9 @@ pub(crate) struct GroupView<'a> {
     pub namespace_texts: &'a BTreeMap<String, String>,
     /// Describes the lock that applies to the group, if there is one.
     pub lock: Option<&'a str>,
-    /// What the target would do to it.
+    /// The impact of the target on the group.
     pub forecast: &'a RevisionImpact,
-    /// Whether a record on one of its nodes says that the group replaces it.
+    /// Whether a record on one of its nodes shows that the group replaces it.
     pub has_marked_nodes: bool,
     /// Why its blocked drain yields to other groups, if it does.
     pub yielding: Option<&'a str>,

@@ -13,16 +13,17 @@ use crate::boundaries::WithoutRotation;
 /// What a group does in this pass.
 #[derive(Clone, Debug)]
 pub(crate) enum RevisionDecision {
-    /// It is planned with this content.
+    /// The group is planned with this revision.
     Use {
-        /// The content; `None` when it is unknown which one the group has.
+        /// The revision; `None` when it is unknown which one the group has.
         content: Option<StoredRevision>,
-        /// Why it does not switch to the target now; `None` when it has it, or needs nothing of it.
+        /// Why the group does not switch to the target now. `None` if the group has the target, or if the target does
+        /// not change the group.
         waits: Option<Wait>,
-        /// Why no node of it is replaced now; `None` when nodes may be.
+        /// Why no node of the group is replaced now; `None` when nodes may be.
         rollout_block: Option<RotationBlock>,
     },
-    /// The group switches to another content: that is recorded in its status before anything is made from it.
+    /// The group switches to another revision. Its status records that before anything is made from it.
     Switch(RevisionSwitch),
 }
 
@@ -47,18 +48,18 @@ pub(crate) struct RevisionSwitch {
     pub why: SwitchReason,
 }
 
-/// Why a group switches to a content.
+/// Why a group switches to a revision.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum SwitchReason {
-    /// Its wave is open.
+    /// The group's wave is open.
     Wave(String),
-    /// Its tenant wants it now, ahead of this wave.
+    /// The group's tenant approved it ahead of this wave.
     Approved(String),
-    /// No node is replaced for it.
+    /// The switch replaces no node.
     InPlace,
     /// The ConfigMap was reverted to a content that was complete before.
     Reverted,
-    /// The namespace of the group is excluded from boundaries no longer.
+    /// The group's namespace is no longer excluded from boundaries.
     Included,
     /// The target failed on the group.
     Failed(String),
@@ -142,8 +143,8 @@ fn yields(input: &DecisionInput, own: &StoredRevision) -> Option<RotationBlock> 
     Some(RotationBlock { why: format!("the rollout of {}: {why}", view.target.name), uncordons: true })
 }
 
-/// Why a group that replaces nodes for a revision begins no further one. An edit of its tenant in the meantime frees it from
-/// windows, but not from people and failures that stop the change.
+/// Why a group that replaces nodes for a revision begins no further one. An edit of its tenant in the meantime frees it
+/// from windows, but not from orders and failures that stop the change.
 fn rollout_block(input: &DecisionInput, own: &StoredRevision) -> Option<RotationBlock> {
     let DecisionInput { view, group, .. } = input;
     if !group.is_switching(own) {
@@ -172,9 +173,9 @@ fn rollout_block(input: &DecisionInput, own: &StoredRevision) -> Option<Rotation
     })
 }
 
-/// Whether a person had paused the revision that a group replaces nodes for when the target came. A target that changes
-/// nothing of the group leaves a complete revision to it: the pause ends when its wave of the target opens. A target that
-/// replaces its nodes ends the pause when the group switches to it, however long it waits in the open wave.
+/// Whether a user had paused the revision that a group replaces nodes for when the target came. A target that changes
+/// nothing of the group leaves a complete revision to it: the pause ends when its wave of the target opens. A target
+/// that replaces its nodes ends the pause when the group switches to it, however long it waits in the open wave.
 fn is_paused_before(input: &DecisionInput, own: &StoredRevision) -> bool {
     let DecisionInput { view, group, .. } = input;
     let keeps_own = own.is_complete && *group.forecast == RevisionImpact::Untouched;
@@ -182,14 +183,14 @@ fn is_paused_before(input: &DecisionInput, own: &StoredRevision) -> bool {
     own.stop == Some(RolloutEnd::Paused) && own.hash != view.target.hash && !is_over()
 }
 
-/// The content that a group has.
+/// The revision that a group has.
 enum Own {
     Known(StoredRevision),
-    /// Its namespace is excluded from boundaries.
+    /// The group's namespace is excluded from boundaries.
     Excluded,
-    /// Its namespace was excluded when the group was planned last.
+    /// The group's namespace was excluded when the group was planned last.
     Included(StoredRevision),
-    /// Its status names none that is stored, and none that is stored makes the same of it.
+    /// The group's status names no stored revision, and no stored revision gives the same merged spec.
     Unknown,
 }
 
@@ -283,7 +284,7 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
     let previous = group.record().and_then(|record| view.stored.get(record.previous.as_deref()?));
     let is_aborted = view.is_aborted();
     if *group.forecast == RevisionImpact::Untouched {
-        // A person paused what the group replaces nodes for. An edit that changes nothing of it does not resume that.
+        // A user paused what the group replaces nodes for. An edit that changes nothing of it does not resume that.
         let is_paused = is_paused_before(input, &own) && group.is_switching(&own) && !group.is_return() && !is_aborted;
         let index = group.wave(view);
         if is_paused && !view.is_wave_open(index, input.now) {
@@ -376,7 +377,7 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
     }
 }
 
-/// Why people, or a failure, keep a group from the target, whatever its wave.
+/// Why users, or a failure, keep a group from the target, whatever its wave.
 fn blocking_order(input: &DecisionInput) -> Option<Wait> {
     let DecisionInput { view, group, .. } = input;
     let target = &view.target.name;

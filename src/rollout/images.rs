@@ -1,4 +1,4 @@
-//! What image aliases such as `latest` stand for: each revision says it.
+//! The AMI IDs that image aliases such as `latest` resolve to. Each revision records them.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::util::digest::sha256_hex;
 /// AMI IDs by image alias.
 pub(crate) type Images = BTreeMap<String, String>;
 
-/// The identity of a content: of its texts, and of what its image aliases stand for.
+/// The identity of a content: of its texts, and of the AMI IDs that its image aliases resolve to.
 pub(super) fn identity(texts: &str, images: &Images) -> String {
     match images.is_empty() {
         true => texts.to_owned(),
@@ -20,14 +20,14 @@ pub(super) fn identity(texts: &str, images: &Images) -> String {
     }
 }
 
-/// What a revision says itself: the images that it was stored with, and those that were first met under it.
+/// The images that a revision records itself: those that it was stored with, and those of aliases first used under it.
 pub(crate) fn own_images(revision: &BoundariesRevision) -> Images {
     let mut images = revision.status.as_ref().map(|status| status.images.clone()).unwrap_or_default();
     images.extend(revision.spec.images.clone());
     images
 }
 
-/// Each alias that stands for another image in the second revision, such as `image latest: ami-1 -> ami-2`.
+/// Each alias that resolves to another image in the second revision, such as `image latest: ami-1 -> ami-2`.
 pub(crate) fn image_changes(before: &BoundariesRevision, after: &BoundariesRevision) -> Vec<String> {
     let (before, after) = (own_images(before), own_images(after));
     let changed = after.iter().filter_map(|(alias, image)| Some((alias, before.get(alias)?, image)));
@@ -84,7 +84,7 @@ fn first_met(revision: &BoundariesRevision) -> Images {
 }
 
 /// The images that the next content of the ConfigMap begins with: those of the newest revision that was not aborted.
-/// Without the key `rollout` nothing stands for anything.
+/// Empty without the key `rollout`: aliases then resolve to AWS's present AMI.
 pub(super) fn carried(sorted: &[&BoundariesRevision], data: &BTreeMap<String, String>) -> Images {
     let newest = sorted.iter().rposition(|revision| !is_aborted(revision));
     let Some(newest) = newest.filter(|_| data.contains_key(ROLLOUT_KEY)) else { return Images::new() };
@@ -106,7 +106,7 @@ pub(super) fn is_aborted(revision: &BoundariesRevision) -> bool {
     matches!(phase, Some(RolloutPhase::Returning | RolloutPhase::Aborted)) || is_ordered_back(revision)
 }
 
-/// Whether a person aborted it, and the phase does not show that yet: the next edit of the ConfigMap may come first.
+/// Whether a user aborted it, and the phase does not show that yet: the next edit of the ConfigMap may come first.
 pub(super) fn is_ordered_back(revision: &BoundariesRevision) -> bool {
     use RolloutPhase::{Assessing, Complete, Halted, Rolling};
     let can_return = |status: &&BoundariesRevisionStatus| status.stable.is_some() && status.without_waves != Some(true);

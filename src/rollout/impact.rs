@@ -1,42 +1,42 @@
-//! What the target of a rollout would do to a group.
+//! What the target of a rollout would change in a group.
 
 use serde::Serialize;
 
 use crate::util::counted::counted;
 
-/// What the target would do to a group, as far as it is known.
+/// What the target would change in a group, as far as it is known.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase", tag = "kind")]
 pub(crate) enum RevisionImpact {
-    /// The group has not been looked at yet, or AWS did not answer.
+    /// The impact has not been computed yet, or AWS did not answer.
     #[default]
     Unknown,
-    /// Nothing.
+    /// The target changes nothing in the group.
     Untouched,
-    /// It changes the group, but replaces and removes no node, and evicts no pod.
+    /// The target changes the group, but replaces and removes no node, and evicts no pod.
     InPlace,
-    /// It replaces or removes nodes.
+    /// The target replaces or removes nodes.
     Rotate {
-        /// How many.
+        /// How many nodes.
         nodes: usize,
     },
-    /// It replaces no node, but pods leave all nodes at once, whatever their PodDisruptionBudgets say.
+    /// The target replaces no node, but pods leave all nodes at once, whatever their PodDisruptionBudgets allow.
     Evict {
         /// How many nodes the pods leave; 0 for a Fargate profile.
         nodes: usize,
     },
-    /// The group could not use it.
+    /// The group could not use the target.
     CannotUse {
         /// The reason of the condition that the group would have.
         reason: String,
-        /// What would be wrong.
+        /// The message of that condition.
         message: String,
     },
 }
 
 impl RevisionImpact {
-    /// Whether it is asked for again: AWS may answer by now, and what stood against the target may be over, such as an image
-    /// that is not shared or a quota that is used up.
+    /// Whether the impact is computed again. AWS may answer now, or the cause may be gone: an image that was not
+    /// shared, an exhausted quota.
     pub(crate) fn may_change(&self) -> bool {
         match self {
             Self::Unknown | Self::CannotUse { .. } => true,
@@ -76,19 +76,19 @@ impl RevisionImpact {
     }
 }
 
-/// A forecast that was made.
+/// An impact that was computed, with its inputs.
 #[derive(Clone, Debug)]
 pub(crate) struct KnownImpact {
-    /// What it depends on.
+    /// What the impact depends on, as text.
     pub inputs: String,
-    /// The value of orders.retries at that time.
+    /// The value of `orders.retries` at that time.
     pub retries: i64,
-    /// The forecast.
+    /// The impact.
     pub forecast: RevisionImpact,
 }
 
 impl KnownImpact {
-    /// The forecast, as far as it counts. A group that cannot switch to the target counts until an admin resumes the
+    /// The impact, as far as it still holds. A group that cannot switch to the target counts until an admin resumes the
     /// rollout: otherwise the rollout would halt again at once.
     pub(crate) fn get(&self, inputs: &str, retries: i64) -> RevisionImpact {
         let is_retried = matches!(self.forecast, RevisionImpact::CannotUse { .. }) && self.retries != retries;

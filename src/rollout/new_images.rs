@@ -12,7 +12,7 @@ use crate::boundaries::{ROLLOUT_KEY, content_hash};
 /// while the texts of the ConfigMap are those of an aborted revision.
 pub(crate) fn may_move_images(stored: &[BoundariesRevision], view: &RolloutView) -> bool {
     let is_over = match view.phase() {
-        // An image that came now would take the change along which a person has just aborted.
+        // A new image would also roll out the change that a user has just aborted.
         RolloutPhase::Complete => !(view.orders.aborted && view.can_return()),
         RolloutPhase::Aborted => view.is_image_change(),
         RolloutPhase::Assessing
@@ -28,7 +28,8 @@ pub(crate) fn may_move_images(stored: &[BoundariesRevision], view: &RolloutView)
         && view.config_problem.is_none()
 }
 
-/// The aliases that stand for another image by now than the target says. An image of an aborted revision is not tried again.
+/// The aliases that now resolve to another image than the target records. An image of an aborted revision is not tried
+/// again.
 pub(crate) fn moved(stored: &[BoundariesRevision], view: &RolloutView, answers: &Images) -> Images {
     let refused = |alias: &str, image: &String| {
         let aborted = stored.iter().filter(|revision| is_aborted(revision));
@@ -40,16 +41,16 @@ pub(crate) fn moved(stored: &[BoundariesRevision], view: &RolloutView, answers: 
     moved.map(|(alias, image)| (alias.clone(), image.clone())).collect()
 }
 
-/// Whether two polls in a row found that aliases stand for the same other images. `seen` is what the poll before this one
-/// found. SSM may give the old and the new image in turns while it changes.
+/// Whether two polls in a row found that aliases resolve to the same other images. `seen` is what the poll before this
+/// one found. SSM may give the old and the new image in turns while it changes.
 pub(crate) fn is_confirmed(found: &Images, seen: &mut Images) -> bool {
     let is_same = !found.is_empty() && found == seen;
     seen.clone_from(found);
     is_same
 }
 
-/// The revision with the texts of the live ConfigMap in which some aliases stand for other images. `None` when the target
-/// is not stored, or has other texts.
+/// The revision with the texts of the live ConfigMap in which some aliases resolve to other images. `None` when the
+/// target is not stored, or has other texts.
 pub(crate) fn with_images(
     stored: &[BoundariesRevision],
     view: &RolloutView,
@@ -73,7 +74,7 @@ pub(crate) fn with_images(
     Some(next_revision(stored, target, data, images, from))
 }
 
-/// The revision with the texts of the newest one in which aliases stand for what AWS says at the time: there is no policy
+/// The revision with the texts of the newest one in which aliases resolve to AWS's present image: there is no policy
 /// any more. `None` when that is so already.
 pub(crate) fn without_images(stored: &[BoundariesRevision], texts: &str) -> Option<BoundariesRevision> {
     let sorted = sorted(stored);

@@ -125,8 +125,8 @@ mod tests {
         })
     }
 
-    /// A wave goes on without a group that makes no progress. Each node that the group replaces gives it the whole time
-    /// again, and so does the next revision.
+    /// A wave continues without a group that makes no progress. Each node that the group replaces gives it the whole
+    /// time again, and so does the next revision.
     #[test]
     fn patience_begins_again_with_progress_and_with_the_next_revision() {
         let [still, node, next] = [(0, "one", false), (1, "one", false), (1, "two", false)];

@@ -1,4 +1,4 @@
-//! The names of the groups that a rollout waits for now, for a person who asks why it makes no progress.
+//! The names of the groups that a rollout waits for now, for a user who wants to know why it makes no progress.
 
 use super::group::GroupView;
 use super::group_revision::RevisionDecision;
@@ -14,9 +14,9 @@ const MAX_LISTED: usize = 10;
 /// The groups that the rollout waits for: the first ones, and how many there are.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct PendingGroups {
-    /// Those that do not continue without a change elsewhere.
+    /// Groups that do not continue without a change elsewhere.
     blocked: Vec<LaggingGroup>,
-    /// Those that make progress, or whose turn comes.
+    /// Groups that make progress, or whose wave comes.
     others: Vec<LaggingGroup>,
     count: usize,
 }
@@ -58,7 +58,7 @@ impl Pending {
         Self::new("NamespaceUnknown", "the controller has not seen its Namespace, which decides its wave", true)
     }
 
-    /// A group about which the controller does not know what the target means, while it assesses that.
+    /// A group whose impact is not known yet, while the controller assesses it.
     pub(super) fn unknown(view: &RolloutView) -> Self {
         let name = &view.target.name;
         let text = format!("the controller has not found out what {name} changes; AWS may not answer for the group");

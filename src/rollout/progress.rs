@@ -1,4 +1,4 @@
-//! How far a rollout is: from what is recorded and where the groups stand to what is recorded next.
+//! Computes the next status of a rollout from its recorded status and the state of its groups.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -115,7 +115,7 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     Progress { status, ready }
 }
 
-/// The phase after what people ordered.
+/// The phase after the orders of users.
 fn after_orders(input: &ProgressInput, status: &mut BoundariesRevisionStatus) -> RolloutPhase {
     let (view, phase) = (input.view, input.view.phase());
     let retried = view.orders.retries > status.retries.unwrap_or_default();
@@ -129,7 +129,7 @@ fn after_orders(input: &ProgressInput, status: &mut BoundariesRevisionStatus) ->
             status.retries = Some(view.orders.retries);
             RolloutPhase::Rolling
         }
-        // A person took the order to abort back.
+        // A user took the order to abort back.
         RolloutPhase::Returning | RolloutPhase::Aborted if retried && !view.orders.aborted => {
             status.retries = Some(view.orders.retries);
             close_waves(&mut status.waves);
@@ -145,21 +145,22 @@ fn after_orders(input: &ProgressInput, status: &mut BoundariesRevisionStatus) ->
     }
 }
 
-/// The waves begin again: groups have left the revision, and would all take it at once where its waves had passed.
+/// The waves begin again: groups have left the revision, and would all switch to it at once where its waves had passed.
 fn close_waves(waves: &mut [WaveStatus]) {
     for wave in waves {
         (wave.state, wave.opened, wave.settled, wave.passed) = (Some(WaveState::Waiting), None, None, None);
     }
 }
 
-/// No group takes the revision any more. What passed did so before the return.
+/// No group switches to the revision any more. What passed did so before the return.
 fn stop_waves(waves: &mut [WaveStatus]) {
     for wave in waves.iter_mut().filter(|wave| wave.state != Some(WaveState::Passed)) {
         (wave.state, wave.why) = (Some(WaveState::Waiting), None);
     }
 }
 
-/// By which part of the time an urgent change is assessed: a group about which AWS says nothing must not delay a security fix.
+/// By which part of the time an urgent change is assessed: a group for which AWS does not answer must not delay a
+/// security fix.
 const URGENT_PART: i32 = 10;
 
 fn is_assessed(input: &ProgressInput, status: &BoundariesRevisionStatus) -> bool {

@@ -10,7 +10,7 @@ use crate::boundaries::{CONFIG_MAP_KEYS, DEFAULT_HISTORY, ROLLOUT_KEY, content_h
 /// Which revisions are kept.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
-    /// Name of the change for people.
+    /// Name of the change, for display.
     pub release: String,
     /// How many of the newest.
     pub kept: usize,
@@ -99,7 +99,8 @@ fn with_kept_policy(
 }
 
 /// Whether the policy that a revision was stored with continues when the ConfigMap has none any more: not all groups
-/// have taken it, or it was aborted. A change of the ConfigMap that lost the key must not reach every group at once.
+/// have switched to it, or it was aborted. A change of the ConfigMap that lost the key must not reach every group at
+/// once.
 pub(super) fn retains_policy(revision: &BoundariesRevision) -> bool {
     let has_ended = was_complete(revision) || phase_of(revision) == Some(RolloutPhase::Superseded);
     revision.spec.data.contains_key(ROLLOUT_KEY) && !has_ended
@@ -113,7 +114,7 @@ pub(crate) fn policy_is_retained(stored: &[BoundariesRevision]) -> bool {
 /// The name and the number of the next revision, which is at least `first`.
 pub(super) fn next_name(stored: &[BoundariesRevision], first: i64) -> (String, i64) {
     let newest = sorted(stored).last().map(|newest| newest.spec.number.saturating_add(1));
-    // A name may be taken by an object that the controller did not make, whatever its spec says.
+    // A name may be taken by an object that the controller did not make, whatever its spec is.
     let taken: BTreeSet<i64> = stored.iter().filter_map(number_in_name).collect();
     let mut number = newest.unwrap_or_default().max(first);
     while taken.contains(&number) {
@@ -122,8 +123,8 @@ pub(super) fn next_name(stored: &[BoundariesRevision], first: i64) -> (String, i
     (format!("r{number}"), number)
 }
 
-/// Whether a revision has the texts with this hash, whatever its image aliases stand for. Another release may have stored
-/// another hash of the same texts.
+/// Whether a revision has the texts with this hash, whatever its image aliases resolve to. Another release may have
+/// stored another hash of the same texts.
 pub(crate) fn has_texts(revision: &BoundariesRevision, hash: &str) -> bool {
     let spec = &revision.spec;
     (spec.images.is_empty() && spec.hash == hash) || content_hash(&spec.data) == hash
@@ -136,8 +137,8 @@ pub(crate) fn sorted(stored: &[BoundariesRevision]) -> Vec<&BoundariesRevision> 
     found
 }
 
-/// Whether the controller stored it. It has recorded a phase on it, or the hash is that of the content, which a person who
-/// writes such an object does not know.
+/// Whether the controller stored the revision: its status has a phase, or its hash is that of its data. A user who
+/// creates such an object does not know the hash.
 fn is_genuine(revision: &BoundariesRevision) -> bool {
     let spec = &revision.spec;
     let has_hash = || spec.hash == identity(&content_hash(&spec.data), &spec.images);
@@ -156,7 +157,7 @@ const FOREIGN: &str = "is none that the controller stored, and has no effect; de
 /// An object from a backup has no status.
 const UNVERIFIED: &str = "has no effect, because it has no status and this release computes another hash of its data; if a backup restored it, run the release of the controller that stored it; otherwise delete it";
 
-/// Whether another release of the controller may have stored it, with a hash that this one does not compute. A person may
+/// Whether another release of the controller may have stored it, with a hash that this one does not compute. A user may
 /// have written it as well, so that its content counts for nothing.
 fn is_unverified(revision: &BoundariesRevision) -> bool {
     number_in_name(revision) == Some(revision.spec.number) && !is_genuine(revision)
@@ -168,7 +169,7 @@ pub(super) fn unverified_names(stored: &[BoundariesRevision]) -> BTreeMap<String
     found.filter_map(|revision| Some((revision.spec.hash.clone(), revision.metadata.name.clone()?))).collect()
 }
 
-/// The name of what may be the target, as another release stored it, if a person stopped its rollout: the target is the
+/// The name of what may be the target, as another release stored it, if a user stopped its rollout: the target is the
 /// first one that this release stored of the same texts.
 pub(super) fn unverified_stop(stored: &[BoundariesRevision], target: &BoundariesRevision) -> Option<String> {
     let texts = content_hash(&target.spec.data);
@@ -188,7 +189,7 @@ fn number_in_name(revision: &BoundariesRevision) -> Option<i64> {
 fn surplus(sorted: &[&BoundariesRevision], history: &History) -> Option<HistoryStep> {
     let (newest, older) = sorted.split_last()?;
     let stable = stable_before(sorted, newest).map(|revision| revision.spec.number);
-    // An image of an aborted revision does not come again while the revision is stored.
+    // An image of an aborted revision is not rolled out again while the revision is stored.
     let refused = older.iter().rev().find(|revision| is_aborted(revision) && is_of_aws(revision));
     let refused = refused.map(|revision| revision.spec.number);
     // Until the newest one records what groups return to, one without a status may be that.
@@ -204,8 +205,8 @@ fn surplus(sorted: &[&BoundariesRevision], history: &History) -> Option<HistoryS
     Some(HistoryStep::Delete { name, uid })
 }
 
-/// The revision to which groups return from a target: the one before it that was complete last. Without one it is the
-/// very first, which every group takes at once; the oldest one of a history that was lost before proves nothing.
+/// The revision that groups return to: the last complete revision before the target. If none is complete, it is
+/// revision 1, which all groups use without waves. The oldest revision of an incomplete history does not count.
 pub(super) fn stable_before<'a>(
     sorted: &[&'a BoundariesRevision],
     target: &BoundariesRevision,
@@ -358,8 +359,8 @@ mod tests {
         names.join(" ")
     }
 
-    /// Groups return to the revision that was complete last, also after a restore from a backup, which has no statuses, and to
-    /// the very first one while none was complete.
+    /// Groups return to the revision that was complete last, also after a restore from a backup, which has no statuses.
+    /// While none was complete, they return to the very first one.
     #[test]
     fn revision_to_which_groups_return_is_never_deleted() {
         use RolloutPhase::{Complete, Halted, Rolling, Superseded};
@@ -406,8 +407,9 @@ mod tests {
         }
     }
 
-    /// The status of a group names its content by the hash, and a stored revision without a status proves by it that the
-    /// controller made it. A release with a further key of the ConfigMap must hash contents without that key as before.
+    /// The status of a group names its revision by the hash. By the hash, a stored revision without a status also
+    /// proves that the controller made it. A release with a further key of the ConfigMap must hash contents without
+    /// that key as before.
     #[test]
     fn hash_of_a_content_is_the_same_in_each_release() {
         let data = [("defaults", "spec: {}"), ("unknown", "x")].map(|(key, text)| (key.to_owned(), text.to_owned()));
@@ -416,7 +418,7 @@ mod tests {
         assert_eq!(identity(&texts, &[("latest".to_owned(), "ami-1".to_owned())].into()), "3d8d791ac415ff4d");
     }
 
-    /// A person may create an object of this kind; it is neither used nor deleted, and its name is left to it.
+    /// A user may create an object of this kind; it is neither used nor deleted, and its name is left to it.
     #[test]
     fn foreign_objects_are_not_changed() {
         let mut foreign = BoundariesRevision::new("r2", BoundariesRevisionSpec { number: 3, ..Default::default() });

@@ -6,8 +6,8 @@ use super::summary::GroupSummary;
 use super::view::RolloutView;
 use crate::api::InstanceGroupStatus;
 
-/// What this process knows of the groups that replace nodes. Nothing at first: a new leader must not begin further ones before
-/// it has counted those that its predecessor began.
+/// The state in this process of the groups that replace nodes. Nothing at first: a new leader must not begin further
+/// ones before it has counted those that its predecessor began.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Running {
     /// Name of the target that all of this is about.

@@ -1,4 +1,4 @@
-//! Where the groups stand in a rollout: one poll of all of them, counted by wave.
+//! Counts the groups of a rollout by wave and state, at each poll.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -19,24 +19,24 @@ use crate::util::text::shorten;
 /// The most groups that the status lists as behind.
 const MAX_BEHIND: usize = 50;
 
-/// All groups, counted.
+/// The groups of a rollout, counted at one poll.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct GroupSummary {
-    /// One for each wave of the policy.
+    /// The counts of each wave of the policy, in its order.
     pub waves: Vec<WaveSummary>,
-    /// All groups.
+    /// The counts of all groups.
     pub counts: RolloutCounts,
-    /// Groups of which the controller has not found out what the target means for them.
+    /// Groups whose impact is not known yet.
     pub unknown: usize,
     /// Groups whose Namespace is not known, so that their waves are unknown.
     pub unseen: usize,
-    /// Groups that switch to a content in this moment, or whose nodes are being replaced outside of the waves.
+    /// Groups that switch to a revision in this pass, or whose nodes are being replaced outside of the waves.
     pub moving: usize,
-    /// Groups that return to what was good before, and make progress.
+    /// Groups that return to an earlier revision, and make progress.
     pub returning: usize,
-    /// Groups that do not have the target.
+    /// Groups that have not switched to the target.
     pub without_target: BTreeSet<String>,
-    /// Groups that have the target and something to return to.
+    /// Groups that have the target and a revision to return to.
     pub on_target: usize,
     /// Groups that are behind although their wave is open or passed.
     pub behind: Vec<LaggingGroup>,
@@ -48,7 +48,7 @@ pub(crate) struct GroupSummary {
     pub failures: Vec<(String, String)>,
     /// Whether groups do not begin because the budget leaves them no node.
     pub begins_wait: bool,
-    /// What is used of the budget, while groups wait for it.
+    /// The usage of the budget, while groups wait for it.
     pub budget: Option<RolloutBudget>,
     /// Groups that have made no progress for some time.
     pub slow: Vec<SlowGroup>,
@@ -59,50 +59,50 @@ pub(crate) struct GroupSummary {
 /// The affected groups of one wave.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct WaveSummary {
-    /// All of them.
+    /// The number of affected groups.
     pub groups: usize,
-    /// Those that have not switched to the target yet, and will.
+    /// Groups that have not switched to the target yet, and will.
     pub waiting: usize,
-    /// Those whose nodes are being replaced.
+    /// Groups whose nodes are being replaced.
     pub rolling: usize,
-    /// Those of them that a window, a freeze, a pause or a halt blocks.
+    /// Those of `rolling` that a window, a freeze, a pause or a halt blocks.
     pub paused: usize,
-    /// Those all of whose nodes run the target.
+    /// Groups all of whose nodes run the target.
     pub done: usize,
-    /// Those on which it failed, or that cannot use it.
+    /// Groups on which the target failed, or that cannot use it.
     pub failed: usize,
-    /// Those that are not waited for.
+    /// Groups that the wave does not wait for.
     pub held: usize,
-    /// Those of them that make no progress, and some of whose nodes run the target.
+    /// Those of `held` that make no progress, and some of whose nodes run the target.
     pub stuck_with_target: usize,
-    /// Number of those that wait, or whose replacement of nodes is blocked, by reason.
+    /// Number of groups that wait, or whose replacement of nodes is blocked, by reason.
     pub reasons: BTreeMap<String, i64>,
     /// When the last group was done.
     pub last_settled: Option<Timestamp>,
 }
 
-/// Where one group stands.
+/// The state of one group in a rollout.
 #[derive(Clone, Debug, PartialEq)]
 enum GroupProgress {
-    /// It has no part in the rollout: it is deleted or excluded.
+    /// The group has no part in the rollout: it is deleted or excluded.
     Ignored,
-    /// The target changes nothing of it.
+    /// The target changes nothing of the group.
     Untouched,
-    /// It has the target, and no node had to be replaced.
+    /// The group has the target, and no node had to be replaced.
     InPlace,
-    /// It switches to a content in this moment, or replaces nodes outside of the waves.
+    /// The group switches to a revision in this pass, or replaces nodes outside of the waves.
     Moving,
     /// It switches to a content, or replaces nodes, outside of the waves, but is not waited for.
     Stuck(String),
     /// It has not switched to the target yet, and will.
     Waiting,
-    /// Its nodes are being replaced.
+    /// The group's nodes are being replaced.
     Rolling,
-    /// All its nodes run the target, since then.
+    /// All nodes of the group have run the target since this time.
     Done(Option<Timestamp>),
-    /// The target failed on it, or it cannot use it.
+    /// The target failed on the group, or the group cannot use it.
     Failed(String),
-    /// It is not waited for.
+    /// The wave does not wait for the group.
     Bypassed(WaitReason, String),
 }
 
@@ -118,7 +118,7 @@ impl GroupSummary {
         self.returning += usize::from(group.has_part(view) && group.is_returning(view) && !is_stuck);
         let is_over = |wait: &Wait| wait.reason == WaitReason::BudgetUsedUp;
         self.begins_wait |= matches!(choice, RevisionDecision::Use { waits: Some(wait), .. } if is_over(wait));
-        // Without its content, nothing can be found out about the group before its turn.
+        // Without its content, nothing can be computed for the group before its wave.
         let has_no_content = matches!(choice, RevisionDecision::Use { content: None, .. });
         let is_known = *group.forecast != RevisionImpact::Unknown || group.has(&view.target.hash) || has_no_content;
         if progress != GroupProgress::Ignored && !is_known {
@@ -325,7 +325,7 @@ fn skipped_wait(view: &RolloutView, index: usize, choice: &RevisionDecision) -> 
     }
 }
 
-/// Whether the group replaces nodes for the target in its turn, and that comes next: its wave is open, or the next to open.
+/// Whether the group replaces nodes for the target in its wave, and the wave is open, or the next to open.
 pub(crate) fn comes_next(view: &RolloutView, group: &GroupView, choice: &RevisionDecision) -> bool {
     let RevisionDecision::Use { waits: Some(wait), .. } = choice else { return false };
     let switches_later = match wait.reason {

@@ -1,4 +1,4 @@
-//! A rollout as every decision sees it: the stored revisions, which one the groups are to have, and how far it is.
+//! The input of every rollout decision: the stored revisions, the target, the policy and the recorded status.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,17 +24,17 @@ use super::retention::{
 pub(crate) struct StoredRevision {
     /// Name, such as r14.
     pub name: String,
-    /// Order of arrival.
+    /// Number of the revision, in the order of arrival.
     pub number: i64,
     /// Hash of the content.
     pub hash: String,
     /// The content.
     pub active: Arc<ActiveBoundaries>,
-    /// What image aliases stand for.
+    /// The images that aliases resolve to.
     pub images: Arc<Images>,
-    /// Identity of the texts.
+    /// Hash of the ConfigMap's texts alone; `hash` covers the images too.
     pub texts: String,
-    /// What the image aliases stand for that it was stored with or that were first met under it.
+    /// The images that aliases resolve to, of those that it was stored with or that were first used under it.
     pub own_images: Images,
     /// Whether it is unknown what its image aliases stood for.
     pub has_lost_images: bool,
@@ -52,11 +52,11 @@ pub(crate) struct StoredRevision {
 /// How the rollout of a revision was stopped before another one came.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum RolloutEnd {
-    /// It was aborted.
+    /// An admin aborted it.
     Aborted,
     /// It was halted by failures.
     Halted,
-    /// A person paused it.
+    /// A user paused it.
     Paused,
 }
 
@@ -73,8 +73,8 @@ fn end_of(revision: &BoundariesRevision) -> Option<RolloutEnd> {
 }
 
 impl StoredRevision {
-    /// Whether it has the texts of the other one, and each alias that both know stands for the same image in both. An alias
-    /// that was first met under one of them stood for nothing in the other.
+    /// Whether it has the texts of the other one, and each alias that both record resolves to the same image in both.
+    /// An alias that was first used under one of them has no image in the other.
     pub(crate) fn has_content_of(&self, other: &StoredRevision) -> bool {
         let agrees = |(alias, image): (&String, &String)| other.own_images.get(alias).is_none_or(|own| own == image);
         self.texts == other.texts && self.own_images.iter().all(agrees)
@@ -95,13 +95,13 @@ pub(crate) struct Superseded {
 /// The rollout under way, or the one that ended last.
 #[derive(Clone, Debug)]
 pub(crate) struct RolloutView {
-    /// The revision that groups are to have.
+    /// The newest revision, which groups are to switch to.
     pub target: StoredRevision,
     /// UID of the target's object.
     pub uid: String,
     /// resourceVersion of the target's object.
     pub resource_version: String,
-    /// The revision that was complete before it; `None` when the target is the first one.
+    /// The last revision that was complete before the target; `None` when the target is the first one.
     pub stable: Option<StoredRevision>,
     /// The newest stored revision of each content, by hash.
     pub stored: BTreeMap<String, StoredRevision>,
@@ -109,17 +109,18 @@ pub(crate) struct RolloutView {
     pub unreadable: BTreeMap<String, String>,
     /// Names of what may be revisions of another release of the controller, by hash. They have no effect.
     pub unverified: BTreeMap<String, String>,
-    /// Why it is unknown to what groups return: that revision is one of these. No group takes the target then.
+    /// Why it is unknown which revision groups return to. No group switches to the target then.
     pub stable_problem: Option<String>,
-    /// Why the policy that the target was stored with, and that continues, is not known. No group takes the target then.
+    /// Why the policy that the target was stored with, and that continues, is not known. No group switches to the
+    /// target then.
     pub policy_problem: Option<String>,
     /// How the target reaches the groups.
     pub policy: Arc<RolloutPolicy>,
     /// Whether the policy is the one that the target was stored with, because the ConfigMap has none any more.
     pub is_retained_policy: bool,
-    /// What people order.
+    /// The orders of users.
     pub orders: RolloutOrders,
-    /// What is recorded of its progress.
+    /// The recorded status of the target.
     pub status: BoundariesRevisionStatus,
     /// When the target's object was created.
     pub created: Option<Timestamp>,
@@ -276,7 +277,7 @@ impl RolloutView {
         self.stable.is_none() && !self.is_return()
     }
 
-    /// Whether the target differs from what was complete before only in what image aliases stand for.
+    /// Whether the target differs from what was complete before only in the images that aliases resolve to.
     pub(crate) fn is_image_change(&self) -> bool {
         self.stable.as_ref().is_some_and(|stable| stable.texts == self.target.texts) && !self.is_return()
     }
@@ -291,13 +292,13 @@ impl RolloutView {
         self.stable.is_some() && !self.is_return()
     }
 
-    /// Whether the target is the newest stored revision. It is not when a person deleted that one, and an older one has the
-    /// same texts.
+    /// Whether the target is the newest stored revision. It is not when a user deleted that one, and an older one has
+    /// the same texts.
     pub(crate) fn is_newest(&self, stored: &[BoundariesRevision]) -> bool {
         sorted(stored).last().is_some_and(|newest| newest.metadata.name.as_ref() == Some(&self.target.name))
     }
 
-    /// What a person does about a target that was aborted.
+    /// What a user does about a target that was aborted.
     pub(crate) fn remedy_of_return(&self) -> &'static str {
         match self.is_image_change() {
             true => "name an AMI in the ConfigMap, or wait for the next image of AWS",
@@ -341,7 +342,7 @@ impl RolloutView {
         self.policy.waves.iter().position(|wave| Some(wave.name.as_str()) == name)
     }
 
-    /// Whether people ordered not to wait for the wave.
+    /// Whether users ordered not to wait for the wave.
     pub(crate) fn is_skipped(&self, wave: &str) -> bool {
         self.orders.skipped.iter().any(|name| name == wave || name == "*")
     }
@@ -368,7 +369,7 @@ fn superseded_by(target: &BoundariesRevision, sorted: &[&BoundariesRevision]) ->
     };
     let ended = |revision: &&BoundariesRevision| {
         let metadata = &revision.metadata;
-        // What people or failures took back is not forgotten.
+        // What users or failures reverted is not forgotten.
         let phase = if is_aborted(revision) { RolloutPhase::Aborted } else { RolloutPhase::Superseded };
         Some(Superseded { name: metadata.name.clone()?, resource_version: metadata.resource_version.clone()?, phase })
     };

@@ -62,11 +62,11 @@ pub struct NodeView {
     pub ready_reason: Option<String>,
     /// Whether its kubelet stopped reporting: the node controller set the Ready condition to Unknown.
     pub kubelet_silent: bool,
-    /// Whether it is cordoned, by the controller or by a person.
+    /// Whether it is cordoned, by the controller or by a user.
     pub cordoned: bool,
     /// Whether the Cluster Autoscaler drains it: it terminates the instance, and lowers the desired capacity.
     pub leaves_by_autoscaler: bool,
-    /// Since when, as the value of the taint says.
+    /// Since when, from the value of the taint.
     pub autoscaler_since: Option<Timestamp>,
     /// Disruption record of this group or of another one.
     pub disruption: Option<DisruptionRecord>,
@@ -135,7 +135,7 @@ pub struct NodeInstance {
 pub struct InPlaceUpdate {
     /// What to write to the Node.
     pub change: InPlaceChange,
-    /// Why.
+    /// The differences that it resolves.
     pub reasons: Vec<Drift>,
 }
 
@@ -190,8 +190,9 @@ impl NodeInstance {
         self.node.as_ref().and_then(|n| n.surge.as_ref()).is_some_and(|s| s.group == group_uid)
     }
 
-    /// Whether this group put it into standby. Its pods keep running, and AWS launches its replacement. The record outlives
-    /// the mark on its Node: AWS checks no health in standby, so that the instance of a lost Node would stay forever.
+    /// Whether this group put it into standby. Its pods keep running, and AWS launches its replacement. The status
+    /// outlives the surge record on the Node. AWS checks no health in standby, so without it an instance whose Node is
+    /// gone would stay forever.
     pub(crate) fn is_in_standby(&self, group_uid: &str) -> bool {
         let is_ours = self.is_recorded_standby || self.has_surge_record(group_uid);
         self.instance.state.is_standby() && is_ours
@@ -293,7 +294,7 @@ impl PodView {
     }
 }
 
-/// How long after the begin of a drain a pod on the node must have been created to count as one that came back, if the
+/// How long after the begin of a drain a pod must have been created to count as one that came back. It applies if the
 /// process was restarted since. The clocks of the controller and the API server differ a little.
 const COME_BACK_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
@@ -321,8 +322,8 @@ pub struct DrainView {
 }
 
 impl DrainView {
-    /// Whether a wait of this length that is over by the wall clock is over indeed. After a jump of the clock, a kubelet that
-    /// missed one heartbeat looks dead, and a drain that has just begun looks as if it had taken hours.
+    /// Whether a wait of this length that is over by the wall clock is over indeed. After a jump of the clock, a
+    /// kubelet that missed one heartbeat looks dead. A drain that has just begun looks as if it had taken hours.
     pub(crate) fn is_clock_steady_for(&self, limit: SignedDuration) -> bool {
         self.since_clock_jump.is_none_or(|since| since >= limit)
     }

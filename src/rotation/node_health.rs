@@ -15,7 +15,7 @@ const MAX_NAMED: usize = 5;
 enum UnreadyCause<'a> {
     /// It has not joined since it entered service.
     NotJoined,
-    /// It has no Node. It was in service before this process looked, so it may have had one.
+    /// It has no Node. It was in service before the first observation by this process, so it may have had one.
     NoNode,
     /// Its Node was deleted.
     NodeGone { node: &'a str },
@@ -102,7 +102,7 @@ impl<'a> UnreadyCause<'a> {
     }
 }
 
-/// How long nodes may be unready before a person should look.
+/// How long nodes may be unready before a user should check them.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ReadyLimits {
     /// From the time in service to the first Ready (`joinTimeout`).
@@ -111,7 +111,7 @@ pub(crate) struct ReadyLimits {
     pub recover: SignedDuration,
 }
 
-/// The instances in service without a Ready node, in words.
+/// The instances in service without a Ready node, as text.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct UnreadyNodes {
     /// Those that may still become Ready: since when, and after how long the group is Stalled.

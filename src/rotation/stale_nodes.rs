@@ -20,7 +20,8 @@ pub(crate) fn nodes_to_reread<'a>(
     for planned in steps {
         let step = match &planned.step {
             Step::Node(step) => step,
-            // EKS removes the nodes. "No Node in the cache" is not "never joined", and someone may have uncordoned others.
+            // EKS removes the nodes. "No Node in the cache" is not "never joined", and a client may have uncordoned
+            // others.
             Step::Nodegroup(NodegroupStep::DeleteNodegroup { .. }) => {
                 let is_removed = |m: &&NodeInstance| !m.reasons.is_empty() || !m.is_ready();
                 needed.extend(members.iter().filter(is_removed).map(|m| m.instance.id.as_str()));

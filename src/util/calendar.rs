@@ -9,7 +9,7 @@ use jiff::{SignedDuration, Timestamp, ToSpan};
 
 use super::similar::closest_match;
 
-/// How far ahead the next opening is looked for.
+/// How far ahead the next opening is searched for.
 const HORIZON_DAYS: i64 = 15;
 
 /// Hours in which a rollout may replace nodes.
@@ -34,7 +34,7 @@ pub(crate) struct Freeze {
     pub to: Date,
     /// Where these days are.
     pub zone: TimeZone,
-    /// Why, for people; may be empty.
+    /// Why, for display; may be empty.
     pub why: String,
 }
 
@@ -50,7 +50,7 @@ pub(crate) enum WindowState {
     },
     /// A freeze forbids it.
     Frozen {
-        /// Why, for people; may be empty.
+        /// Why, for display; may be empty.
         why: String,
         /// When the next window opens after it; `None` when none does within two weeks after the freezes.
         next: Option<Timestamp>,
@@ -137,7 +137,7 @@ fn is_open(windows: &[&[Window]], freezes: &[Freeze], at: Timestamp) -> bool {
 /// The zone with a name of the IANA database, which is part of the program.
 ///
 /// # Errors
-/// There is none; the message says so, and which one may be meant.
+/// There is none; the message names it, and which one may be meant.
 pub(crate) fn parse_zone(name: &str) -> Result<TimeZone, String> {
     let known = TimeZoneDatabase::bundled();
     known.get(name).map_err(|_| {
@@ -169,7 +169,7 @@ pub(crate) fn parse_time(text: &str) -> Option<Time> {
 /// A window as tenants write it: `sat-sun 02:00-06:00 America/Los_Angeles`. The days may be left out.
 ///
 /// # Errors
-/// It is none; the message says what is wrong.
+/// It is none; the message names what is wrong.
 pub(crate) fn parse_window(text: &str) -> Result<Window, String> {
     const FORM: &str = "write it like \"sat-sun 02:00-06:00 Europe/Berlin\"";
     let words: Vec<&str> = text.split_whitespace().collect();

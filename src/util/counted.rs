@@ -1,4 +1,4 @@
-//! Numbers of things in words.
+//! Numbers of things as text.
 
 /// `1 node`, `2 nodes`.
 pub(crate) fn counted(number: usize, noun: &str) -> String {

@@ -1,4 +1,4 @@
-//! Escaping of text that users wrote, such as keys of labels, in messages for people.
+//! Escaping of text that users wrote, such as keys of labels, in messages.
 
 /// Replaces control and invisible formatting characters, so that a key can neither begin a new line nor reorder text.
 pub(crate) fn escape_control(text: &str) -> String {

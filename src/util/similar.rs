@@ -1,4 +1,4 @@
-//! Which word a person may have meant.
+//! Which word a user may have meant.
 
 /// The candidate closest to a word; `None` when more than half of the letters differ.
 pub(crate) fn closest_match<'a>(word: &str, candidates: impl Iterator<Item = &'a str>) -> Option<&'a str> {

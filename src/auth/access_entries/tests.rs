@@ -334,7 +334,7 @@ fn role_id_is_recorded_once_its_entry_was_observed() {
     assert_eq!((recorded_role_id(Some("AROA2")), recorded_role_id(None)), (Some("AROA2".into()), Some("AROA2".into())));
 }
 
-/// If aws-auth was broken shortly before, a deletion would wrongly believe the entry absent and leave it behind.
+/// If aws-auth was broken shortly before, a deletion would wrongly treat the entry as absent and leave it behind.
 #[test]
 fn entry_stays_recorded_while_aws_auth_cannot_be_parsed() {
     let (entry, access_entry) = (AuthEntry::for_nodes(ROLE, false), linux_entry());
@@ -370,7 +370,7 @@ fn only_tags_of_this_cluster_prove_ownership() {
     );
 }
 
-/// An entry with a key of someone else stays. Its removal would be planned again at once, forever.
+/// An entry with a key of another client stays. Its removal would be planned again at once, forever.
 #[test]
 fn modified_entry_is_not_removed() {
     let entry = present("EC2_LINUX", true);

@@ -73,7 +73,7 @@ pub enum AwsAuthError {
         "the API server rejects every change of the ConfigMap kube-system/aws-auth: {detail}; correct what rejects it, for example an admission webhook or the size of the ConfigMap"
     )]
     Rejected {
-        /// What the API server says.
+        /// The error of the API server.
         detail: String,
     },
     /// The edited text does not parse to the expected entries.
@@ -223,7 +223,7 @@ fn entry_state_in(document: &AwsAuthDocument, desired: &AuthEntry) -> AuthEntryS
 fn entries_state(found: &[&Value], desired: &AuthEntry) -> AuthEntryState {
     let groups: BTreeSet<_> = desired.groups.iter().map(String::as_str).collect();
     // Nodes join with further groups as well: a role that Linux and Windows groups share has an entry for Windows, and
-    // people grant their nodes more.
+    // users grant their nodes more.
     let has_groups = |value: &Value| groups_of(value).is_some_and(|found| found.is_superset(&groups));
     let conflict =
         found.iter().find(|value| str_field(value, "username") != Some(&desired.username) || !has_groups(value));

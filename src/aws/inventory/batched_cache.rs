@@ -63,7 +63,7 @@ struct BatchedState<V> {
     full_batches: HashMap<u64, (Vec<String>, BatchReceiver<V>)>,
 }
 
-/// What the cache knows about a key.
+/// The state of a key in the cache.
 struct Slot<V> {
     entry: Option<CacheEntry<V>>,
     /// Reads of earlier epochs are discarded.

@@ -1,7 +1,7 @@
 //! Shared, batched and cached reads of AWS for all groups.
 //!
 //! It gives two guarantees. A resync of N unchanged groups costs about N/100 + N/200 calls. A read after a write by the
-//! controller never returns the state before the write, provided that the writer calls `invalidate_*`, `upsert_*` or
+//! controller never returns the state before the write. For that, the writer calls `invalidate_*`, `upsert_*` or
 //! `remove_*` after the write.
 //!
 //! Reads fail with the error of the AWS call. `None` and empty results mean that AWS reported the resource as absent.
@@ -175,8 +175,8 @@ impl Inventory {
         Ok(self.of_group(group, self.warm_pools.get(group, max_age).await)?.unwrap_or_default())
     }
 
-    /// An answer about a scaling group. When AWS says that the group does not exist, the cached group is out of date: the
-    /// next pass reads it again.
+    /// An answer about a scaling group. When AWS returns that the group does not exist, the cached group is out of
+    /// date: the next pass reads it again.
     fn of_group<T>(&self, group: &str, answer: AwsResult<T>) -> AwsResult<T> {
         if answer.as_ref().is_err_and(AwsError::is_not_found) {
             self.invalidate_group(group);

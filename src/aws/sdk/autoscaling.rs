@@ -291,7 +291,7 @@ mod tests {
         fn record_call(&self, _: &'static str, _: &'static str, _: &'static str) {}
     }
 
-    /// Its group says then what AWS said, and since when, without waiting for attempts of its own.
+    /// Its group then reports AWS's error, and since when, without waiting for attempts of its own.
     #[tokio::test]
     async fn call_of_a_failing_operation_is_not_sent_and_fails_with_the_last_error() {
         let http = FakeHttp::without_response();

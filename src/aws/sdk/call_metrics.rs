@@ -116,7 +116,7 @@ fn metric_labels(service: &str, operation: &str) -> (&'static str, &'static str)
 /// An interceptor that sees each attempt of a client.
 #[derive(Clone)]
 pub(super) struct CallCounter {
-    /// Whom to tell of each attempt.
+    /// Receives each attempt.
     pub observer: Arc<dyn CallObserver>,
     /// The operations that fail at the moment, of all clients.
     pub circuit_breaker: Arc<CircuitBreaker>,
@@ -135,8 +135,8 @@ impl Storable for FailedAttempts {
 }
 
 impl FailedAttempts {
-    /// The error that ends the call before its next attempt. A group says what is wrong only once its call has ended, and the
-    /// next pass repeats it.
+    /// The error that ends the call before its next attempt. A group reports its problem only once its call has ended,
+    /// and the next pass repeats it.
     fn refuse(&self, now: Instant) -> Option<AwsError> {
         (now.duration_since(self.begun) >= FAIL_FAST_AFTER).then(|| self.last_error.clone())
     }
@@ -213,7 +213,7 @@ fn unanswered(service: &'static str, operation: &'static str, error: &(dyn std::
     AwsError::no_response(service, operation, "NoResponse", &format!("{NO_RESPONSE}: {}", error_chain(error)))
 }
 
-/// What the message says of attempts that were not answered.
+/// The message about attempts that were not answered.
 const NO_RESPONSE: &str = "AWS does not answer";
 
 /// The common name of a service by the prefix of its IAM actions.

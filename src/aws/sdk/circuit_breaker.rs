@@ -98,7 +98,7 @@ mod tests {
         AwsError::from_response("AutoScaling", CALL.1, code, "said AWS", 400)
     }
 
-    /// A group says what is wrong after a minute only if its calls end before.
+    /// A group reports its problem after a minute only if its calls end before.
     #[test]
     fn calls_of_a_failing_operation_end_at_once_with_the_last_error() {
         let (breaker, start) = (CircuitBreaker::default(), Instant::now());
@@ -132,7 +132,7 @@ mod tests {
         assert_eq!(breaker.lasting(minute), []);
     }
 
-    /// The controller can do nothing at all, and only groups that change would say so.
+    /// The controller can do nothing at all, and only groups that change would report it.
     #[test]
     fn rejected_credentials_are_an_outage() {
         let (breaker, start) = (CircuitBreaker::default(), Instant::now());

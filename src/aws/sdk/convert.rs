@@ -75,7 +75,7 @@ pub(super) fn timestamp(time: Option<&aws_smithy_types::DateTime>) -> Option<jif
     jiff::Timestamp::new(time.secs(), i32::try_from(time.subsec_nanos()).ok()?).ok()
 }
 
-/// A field that AWS always returns. Without it, the response says nothing that a decision may rest on.
+/// A field that AWS always returns. Without it, no decision may rest on the response.
 ///
 /// The API models of Auto Scaling and IAM mark such fields as required. Examples are the name and the sizes of a
 /// scaling group, the id and the lifecycle state of its instances, the name, id and ARN of a role. The models of EC2

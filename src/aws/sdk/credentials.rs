@@ -35,7 +35,7 @@ pub(crate) enum ConnectError {
     UnusableCredentials {
         /// The profile that was looked at.
         profile: String,
-        /// What the SDK says.
+        /// The error of the SDK.
         cause: String,
     },
 }

@@ -81,7 +81,7 @@ fn config_errors_name_key_line_path_and_remedy() {
     assert_eq!((error.errors[0].key, error.reason()), ("defaults", "UnmarshalDefaults"));
 }
 
-/// Who corrects one mistake must not learn of the next one only after the next apply.
+/// All mistakes are reported at the same time, so that one apply corrects them.
 #[test]
 fn errors_of_all_keys_are_listed_together_by_key_and_line() {
     let found = Boundaries::parse(&data(&[

@@ -466,6 +466,6 @@ fn hash_covers_spec_and_ignores_foreign_annotations() {
     assert_eq!(plain, hash(json!({"kubectl.kubernetes.io/last-applied-configuration": "x"}), size(1)));
     assert_ne!(plain, hash(json!({"instancemgr.keikoproj.io/os-family": "windows"}), size(1)));
     assert_ne!(plain, hash(json!({}), size(2)));
-    // A request to look now must not look like a change of the spec, which hides that a resource was deleted.
+    // A request for a reconcile must not count as a change of the spec, which hides that a resource was deleted.
     assert_eq!(plain, hash(json!({"instancemgr.keikoproj.io/reconcile-now": "2026-01-01T00:00:00Z"}), size(1)));
 }

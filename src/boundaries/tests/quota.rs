@@ -11,7 +11,7 @@ fn nodes(nodes: u64) -> QuotaAmounts {
     QuotaAmounts { nodes, ..QuotaAmounts::default() }
 }
 
-/// Which of these groups a quota refuses, in the order of their creation: (exists, has, asks).
+/// Which of these groups a quota refuses, in the order of their creation: (exists, has, requests).
 fn refused(policy: &Policy, groups: &[(bool, u64, u64)]) -> Vec<usize> {
     let claim = |(exists, used, requested): &(bool, u64, u64)| QuotaClaim {
         exists: *exists,
@@ -56,7 +56,7 @@ fn only_the_request_that_newly_exceeds_is_refused() {
     }
 }
 
-/// What one group has and asks for: nodes, nodes of a surge, and vCPUs.
+/// What one group has and requests: nodes, nodes of a surge, and vCPUs.
 fn claim(exists: bool, used: (u64, u64, Option<u64>), requested: (u64, u64, Option<u64>)) -> QuotaClaim {
     let amounts = |(nodes, surge, vcpus)| QuotaAmounts { nodes, surge, vcpus };
     QuotaClaim { exists, used: amounts(used), requested: amounts(requested) }

@@ -22,8 +22,8 @@ fn policy_with(path: &str, value: &Value) -> Value {
     json!({list: [item]})
 }
 
-/// A safeguard that is written in another way than the parser reads it must be no safeguard less: the admin is told which
-/// field it is. What a field accepts beside its own kind is listed here.
+/// A safeguard that is written in another way than the parser reads it must be no safeguard less: a warning names the
+/// field. What a field accepts beside its own kind is listed here.
 #[test]
 fn field_of_the_rollout_with_another_kind_of_value_is_refused_by_name() {
     let kinds = [
@@ -100,8 +100,8 @@ fn field_of_the_rollout_with_another_kind_of_value_is_refused_by_name() {
     assert!(wrong.is_empty(), "{}", wrong.join("\n"));
 }
 
-/// A freeze to the end of the calendar, windows that are open for no minute of the year, and a soak of a year are valid; the
-/// rollout waits, and says until when.
+/// A freeze to the end of the calendar, windows that are open for no minute of the year, and a soak of a year are
+/// valid; the rollout waits, and reports until when.
 #[test]
 fn policy_that_never_opens_names_no_time() {
     for text in [

@@ -1,4 +1,4 @@
-//! The flags that say which cluster and which groups a command is about. All commands share them.
+//! The flags that select the cluster and the groups of a command. All commands share them.
 
 use std::path::PathBuf;
 

@@ -1,5 +1,5 @@
 //! `explain NAMESPACE/NAME`: the same for a group of the cluster, with the active boundaries. It reads Kubernetes
-//! alone, with the permissions of the caller; what they do not cover is said.
+//! alone, with the permissions of the caller; what they do not cover is reported.
 
 use std::path::Path;
 

@@ -79,7 +79,8 @@ pub(super) fn parse_boundaries(
     parse_partially(config_maps, diagnostics).filter(|(_, is_complete)| *is_complete).map(|(boundaries, _)| boundaries)
 }
 
-/// Parses what can be used of the boundaries of the ConfigMap, and says whether that is all of it; `None` without a text.
+/// Parses what can be used of the boundaries of the ConfigMap, and returns whether that is all of it; `None` without a
+/// text.
 fn parse_partially(config_maps: Vec<&ManifestObject>, diagnostics: &mut Vec<Diagnostic>) -> Option<(Boundaries, bool)> {
     let named: Vec<&ManifestObject> =
         config_maps.iter().copied().filter(|object| object.str_at("/metadata/name") == names::CONFIG_MAP).collect();

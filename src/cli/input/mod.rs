@@ -171,7 +171,7 @@ fn load_sources(sources: &[InputFile], namespace_excluded: bool) -> LoadResult {
     result
 }
 
-/// What a group in a file counts for in a quota. Files do not say how many vCPUs an instance type has, so those are not
+/// What a group in a file counts for in a quota. Files do not contain the vCPUs of an instance type, so those are not
 /// checked.
 fn claim(object: &ManifestObject, spec: &Value) -> QuotaClaim {
     let status = serde_json::from_value(object.value["status"].clone()).unwrap_or_default();

@@ -10,15 +10,15 @@ use crate::aws::InstanceLaunch;
 use crate::controller::planner::Planner;
 use crate::rotation::NodeView;
 
-/// How many nodes of a group are looked at.
+/// How many nodes of a group are measured.
 const SAMPLE: usize = 20;
 /// A node that took longer was not measured: its Node was created again, for example.
 const LONGEST_JOIN: SignedDuration = SignedDuration::from_hours(1);
 /// A Node that was Ready later than this after its kubelet registered it was NotReady in between.
 const LONGEST_INITIALIZATION: SignedDuration = SignedDuration::from_mins(5);
 
-/// Replaces the assumption in the estimates by what the nodes that would be replaced took. Where AWS does not say when they
-/// were launched, the assumption stays.
+/// Replaces the assumption in the estimates by what the nodes that would be replaced took. Where AWS does not return
+/// when they were launched, the assumption stays.
 pub(crate) async fn add_estimates(planner: &Planner, plans: &mut [GroupPlan]) {
     let samples: Vec<Vec<String>> = plans.iter().map(sample).collect();
     let all: Vec<String> = samples.concat();
@@ -74,7 +74,7 @@ mod tests {
         (id.to_owned(), node_view(&serde_json::from_value(node).expect("a Node")))
     }
 
-    /// An estimate from a node whose kubelet restarted yesterday would say days.
+    /// An estimate from a node whose kubelet restarted yesterday would be days.
     #[test]
     fn only_nodes_that_joined_once_are_measured() {
         let launch = |id: &str| (id.to_owned(), InstanceLaunch { time: at(1000), subnet: "subnet-1".into() });

@@ -74,8 +74,8 @@ fn print_report(report: &PlanReport, args: &PlanArgs, file_given: bool) -> anyho
     Ok(ExitCode::from(report.exit_code()))
 }
 
-/// What can be said without the permissions that a plan needs: what the controller reported about each group, and what is
-/// missing.
+/// What can be shown without the permissions that a plan needs: what the controller reported about each group, and what
+/// is missing.
 async fn unplanned(args: &PlanArgs, target: &Target, missing: &MissingPermissions) -> anyhow::Result<PlanReport> {
     let client = args.cluster.connection.connect().await?;
     let target = target.clone().with_default_namespace(client.default_namespace());
@@ -122,7 +122,7 @@ async fn plan_group(
     }
 }
 
-/// The most vCPUs that one node of a group can have; `None` when AWS does not say.
+/// The most vCPUs that one node of a group can have; `None` when AWS does not return it.
 async fn node_vcpus(planner: &Planner, demand: &NodeDemand) -> Option<u64> {
     planner.prefetch_instance_types(demand.types.iter().map(|(name, _)| name.clone())).await;
     demand.vcpus(1, &|name| planner.vcpus(name))

@@ -142,7 +142,7 @@ pub(crate) struct GroupPlan {
     pub join_timeout: Option<String>,
 }
 
-/// Whether a deletion removes nothing before a person confirms it.
+/// Whether a deletion removes nothing before a user confirms it.
 fn is_protected(outcome: &Outcome) -> bool {
     matches!(outcome, Outcome::Blocked { reason: Reason::DeletionProtected, .. })
 }

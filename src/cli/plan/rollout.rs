@@ -172,7 +172,7 @@ pub(crate) struct RolloutPlan {
     /// The revision whose rollout it would end.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub supersedes: Option<String>,
-    /// Whether every group takes it at once, because it is what the groups had before.
+    /// Whether every group switches to it at once, because it is what the groups had before.
     pub is_return: bool,
     /// Groups that change in place, at once.
     pub immediate_groups: usize,
@@ -234,7 +234,7 @@ impl RolloutPlan {
         plan
     }
 
-    /// Counts a group, and returns the replacement of its nodes if the revision asks for one.
+    /// Counts a group, and returns the replacement of its nodes if the revision requests one.
     fn count(&mut self, group: &GroupShare, without_rotation: WithoutRotation) -> Option<Work> {
         let (key, place) = (group.group, group.place);
         let wave = &mut self.waves[place.position - 1];

@@ -40,7 +40,7 @@ impl Work {
         if self.extra == ExtraNodes::None { self.max_unavailable.min(self.nodes) } else { 0 }
     }
 
-    /// How many nodes stand by at once for `maxSurge`.
+    /// How many nodes are in standby at once for `maxSurge`.
     fn surging(&self) -> usize {
         match self.extra {
             ExtraNodes::Surge(surge) => surge.min(self.nodes),
@@ -86,7 +86,7 @@ impl Work {
     }
 }
 
-/// How many nodes of all groups together may be unavailable, or stand by; `None` for any number.
+/// How many nodes of all groups together may be unavailable, or in standby; `None` for any number.
 #[derive(Clone, Copy, Debug, Default)]
 struct NodeLimits {
     unavailable: Option<usize>,

@@ -172,7 +172,7 @@ impl ClusterSnapshot {
     /// The groups of a target, by namespace and name.
     ///
     /// # Errors
-    /// The one group that is asked for does not exist.
+    /// The requested group does not exist.
     pub(crate) fn select(&self, target: &Target) -> anyhow::Result<Vec<Arc<GroupObject>>> {
         let mut groups = self.stores.groups.state();
         groups.sort_by_key(|stored| crate::controller::group_key(stored));
@@ -278,7 +278,7 @@ pub(crate) struct PlannedGroup {
     pub rollout_block: Option<String>,
     /// Its place in the rollout; `None` without one.
     pub rollout: Option<GroupRollout>,
-    /// What its spec asks for.
+    /// What its spec requests.
     pub demand: Arc<NodeDemand>,
 }
 

@@ -10,7 +10,7 @@ use crate::aws::{Aws, AwsErrorKind, DryRun, DryRunTarget, LaunchTemplate, Tag};
 ///
 /// # Errors
 ///
-/// The caller is unknown or does not have the role's credentials, so that dry runs would say nothing about the role.
+/// The caller is unknown or does not have the role's credentials, so that dry runs would not check the role.
 pub(crate) async fn check(
     aws: &Aws,
     cluster: &str,

@@ -50,7 +50,7 @@ pub(crate) async fn check_groups(snapshot: &ClusterSnapshot, args: &PreflightArg
     Ok(GroupChecks { checks, cluster, templates, provisioners })
 }
 
-/// The provisioner of a group, as its own manifest or its status says.
+/// The provisioner of a group, from its own manifest or its status.
 fn provisioner(group: &InstanceGroup) -> ProvisionerKind {
     let recorded = group.status.as_ref().and_then(|status| status.provisioner.as_deref());
     let named = group.spec.provisioner.as_deref().or(recorded);

@@ -152,7 +152,7 @@ fn required_permissions(namespace: &str) -> Vec<ResourceAttributes> {
     };
     let documents = yaml::read_all(RBAC_MANIFEST).expect("deploy/rbac.yaml is YAML");
     let mut all = Vec::new();
-    // Roles that Kubernetes adds to its own ones are for people.
+    // Roles that Kubernetes adds to its own ones are for users.
     let is_for_people = |object: &Value| {
         let labels = object["metadata"]["labels"].as_object().into_iter().flatten();
         labels.into_iter().any(|(label, _)| label.starts_with("rbac.authorization.k8s.io/aggregate-to-"))

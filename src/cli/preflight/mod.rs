@@ -23,7 +23,7 @@ pub async fn run(args: PreflightArgs) -> anyhow::Result<ExitCode> {
     checks.extend(kubernetes::permissions(&controller, namespace, args.r#as.is_some()).await);
     let snapshot = ClusterSnapshot::read(&args.cluster, &Target::All, None).await;
     match &snapshot {
-        // The policy names the cluster and the account, which the snapshot tells.
+        // The policy names the cluster and the account, which the snapshot contains.
         Err(_) if args.policy.is_some() => return snapshot.map(|_| ExitCode::FAILURE),
         Err(error) if error.is::<ConnectError>() => {
             checks.push(PreflightCheck::new("aws", Finding::Missing, error.to_string()))

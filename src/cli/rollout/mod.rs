@@ -1,4 +1,4 @@
-//! `rollout`: the revisions of the boundaries, how far the newest one is, and orders of people about it.
+//! `rollout`: the revisions of the boundaries, how far the newest one is, and orders of users about it.
 
 mod history;
 mod order;

@@ -1,4 +1,4 @@
-//! Orders of people about the rollout of a revision. Each is one patch of `spec.orders`, which fails if another person
+//! Orders of users about the rollout of a revision. Each is one patch of `spec.orders`, which fails if another user
 //! changed the orders meanwhile.
 
 use std::process::ExitCode;
@@ -71,7 +71,7 @@ pub(super) async fn abort(args: OrderArgs) -> anyhow::Result<ExitCode> {
 pub(super) async fn undo(args: UndoArgs) -> anyhow::Result<ExitCode> {
     let UndoArgs { revision, yes: is_confirmed, revisions } = args;
     if revision.is_none() && is_confirmed {
-        // A newer one could come between the look and the order.
+        // A newer one could come between the read and the order.
         bail!("name the revision that --yes aborts; without --yes, the command shows the newest one");
     }
     let (.., returns) = find_with_return(&revisions, revision).await?;
@@ -157,8 +157,8 @@ pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
     .await
 }
 
-/// Fails if leaving the group out would do nothing: it does not exist, or has the revision already. Without permission to read
-/// it, nothing is said.
+/// Fails if leaving the group out would do nothing: it does not exist, or has the revision already. Without permission
+/// to read it, nothing is printed.
 async fn check_left_out(target: &OrderArgs, group: &str) -> anyhow::Result<()> {
     let (client, revision) = find(&target.revisions, Some(target.revision)).await?;
     let (namespace, name) = group.split_once('/').with_context(|| format!("{group} is not NAMESPACE/NAME"))?;
@@ -265,7 +265,7 @@ async fn is_written(
     orders: Value,
 ) -> anyhow::Result<bool> {
     let patch = json!({"metadata": {"resourceVersion": revision.resource_version()}, "spec": {"orders": orders}});
-    // Without it, the API server drops an order that an older definition does not have, and says nothing.
+    // Without it, the API server silently drops an order that an older definition does not have.
     let field_validation = Some(ValidationDirective::Strict);
     let field_manager = Some(field_manager(client).await);
     let params = PatchParams { field_manager, field_validation, ..PatchParams::default() };
@@ -346,7 +346,7 @@ mod tests {
         Ok((json!({"paused": true}), "paused".to_owned()))
     }
 
-    /// Of two people who order at the same time, the second one must look again, and undo nothing of the first.
+    /// Of two users who order at the same time, the second one must read again, and undo nothing of the first.
     #[tokio::test]
     async fn order_after_another_users_order_changes_nothing_and_names_that_user() {
         let error = write_order(server(true), revision("7", false), pause).await.expect_err("a conflict").to_string();

@@ -41,7 +41,7 @@ pub(super) fn last_order(revision: &BoundariesRevision) -> Option<String> {
     Some(at.map_or_else(|| user.to_owned(), |at| format!("{user} at {at}")))
 }
 
-/// The orders in words: "paused, approved canary"; empty without any.
+/// The orders as text: "paused, approved canary"; empty without any.
 pub(super) fn words(revision: &BoundariesRevision) -> String {
     let orders = &revision.spec.orders;
     let list = |what: &str, names: &[String]| (!names.is_empty()).then(|| format!("{what} {}", names.join(" ")));

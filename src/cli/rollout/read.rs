@@ -40,16 +40,16 @@ pub(super) async fn find_with_return(
     Ok((client, (*found).clone(), returns_to(&all, found)))
 }
 
-/// What is said of a revision without a rollout.
+/// The text for a revision without a rollout.
 pub(super) const NO_ROLLOUT: &str = "it has no rollout: without the key `rollout` in the ConfigMap instance-manager, all groups switch at once; see Rollouts in the documentation";
 
-/// Whether the controller has not looked at a revision yet whose rollout it is about to begin.
+/// Whether the controller has not read a revision yet whose rollout it is about to begin.
 pub(super) fn is_about_to_begin(revision: &BoundariesRevision) -> bool {
     let phase = revision.status.as_ref().and_then(|status| status.phase);
     phase.is_none() && revision.spec.data.contains_key(ROLLOUT_KEY)
 }
 
-/// What a person does about a revision that was aborted.
+/// What a user does about a revision that was aborted.
 pub(super) fn remedy(revision: &BoundariesRevision) -> &'static str {
     match is_of_aws(revision) {
         true => "name an AMI in the ConfigMap, or wait for the next image of AWS",

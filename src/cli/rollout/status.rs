@@ -204,7 +204,7 @@ fn waits_for_given_approval(
     is_given && policy.delay.is_empty() && policy.waves.iter().any(asks)
 }
 
-/// What the rollout waits for, in words.
+/// What the rollout waits for, as text.
 fn state(revision: &BoundariesRevision, status: &BoundariesRevisionStatus, policy: Option<&RolloutPolicy>) -> String {
     let (name, phase) = (revision.name_any(), status.phase.unwrap_or(RolloutPhase::Assessing));
     let open = status.waves.iter().position(|wave| wave.state != Some(WaveState::Passed));
@@ -297,7 +297,7 @@ fn row(
 ) -> [String; 9] {
     let at = |time: &Option<String>| or_dash(time.as_deref().unwrap_or_default());
     let state = wave.state.unwrap_or_default();
-    // No group takes the revision any more, so that no wave is open or waits for anything.
+    // No group switches to the revision any more, so that no wave is open or waits for anything.
     let has_stopped = matches!(phase, RolloutPhase::Returning | RolloutPhase::Aborted | RolloutPhase::Superseded);
     let passed = match (state, passes(wave, policy)) {
         (WaveState::Soaking, Some(end)) if !has_stopped => format!("not before {end}"),
@@ -377,7 +377,7 @@ mod tests {
         assert!(line.ends_with("2 changing, 1 Locked"), "{text}");
     }
 
-    /// At 3 a.m. a person needs the names of the groups that a wave waits for, and what each of them waits for.
+    /// At 3 a.m. a user needs the names of the groups that a wave waits for, and what each of them waits for.
     #[test]
     fn status_names_the_groups_that_the_rollout_waits_for() {
         let mut revision = revision();
@@ -394,7 +394,7 @@ mod tests {
         assert!(!describe(&revision, None, Some("r13"), Timestamp::now()).contains("WAITS FOR"));
     }
 
-    /// Who orders something and looks at once must not believe that it had no effect.
+    /// An admin who gives an order and runs `status` immediately must see it.
     #[test]
     fn status_shows_an_order_that_the_controller_has_not_begun() {
         let shown = |phase: RolloutPhase, aborted: bool, retries: i64| {
@@ -473,7 +473,7 @@ mod tests {
         assert!(!text("general", "delay: [{clusters: '*', by: 48h}]").contains(pending), "the delay may hold it");
     }
 
-    /// A rollout that Prometheus holds up must say so, and not look as if it soaked.
+    /// A rollout that waits for Prometheus must not look as if it soaked.
     #[test]
     fn status_shows_the_checks_and_which_one_blocks_the_wave() {
         let mut revision = revision();

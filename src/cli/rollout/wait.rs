@@ -144,7 +144,7 @@ mod tests {
             let found = wait_result(&revision(phase, wave), awaited).expect("a result").map(|(code, _)| code);
             assert_eq!(found, code, "{phase} {wave} {awaited:?}");
         }
-        // The controller looks at a new revision a moment after it was stored.
+        // The controller reads a new revision a moment after it was stored.
         let mut new = BoundariesRevision::new("r3", BoundariesRevisionSpec::default());
         let without_key = wait_result(&new, &canary).expect("a result").map(|(code, _)| code);
         new.spec.data.insert("rollout".into(), "{}".into());

@@ -1,4 +1,5 @@
-//! Reads what `status` shows, with the permissions of the caller. What the caller may not read is said and left out.
+//! Reads what `status` shows, with the permissions of the caller. What the caller may not read is reported and left
+//! out.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +17,7 @@ use crate::k8s::{DrainBlocker, KubeError, PodInfo, budgets, call};
 /// What was read, or why the caller cannot read it.
 pub(super) type Readable<T> = Result<T, String>;
 
-/// One group with everything around it that Kubernetes knows.
+/// One group with all related objects in Kubernetes.
 pub(super) struct GroupDetails {
     /// The group.
     pub group: InstanceGroup,

@@ -98,7 +98,7 @@ fn conditions(status: &InstanceGroupStatus, now: Timestamp) -> String {
             false => found.r#type == condition::READY || is_quiet,
         }
     };
-    // Ready, Stalled and others often say the same; the message stands once, below all of them.
+    // Ready, Stalled and others often have the same message; the message stands once, below all of them.
     let mut by_message: Vec<(&str, String)> = Vec::new();
     for found in status.conditions.iter().filter(is_shown) {
         let time = found.last_transition_time.as_deref().and_then(|at| at.parse::<Timestamp>().ok());
@@ -209,7 +209,7 @@ fn nodes(nodes: &Readable<Vec<Node>>, status: &InstanceGroupStatus, now: Timesta
 }
 
 /// What an instance was launched from: the version of the launch template, or the launch configuration. Empty when the
-/// status does not say, as for managed node groups.
+/// status does not record it, as for managed node groups.
 fn version_of(instance: &str, status: &InstanceGroupStatus) -> String {
     let effective = status.effective.as_ref();
     let of_instance = effective.and_then(|values| values.instance_versions.get(instance));

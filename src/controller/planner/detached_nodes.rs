@@ -1,4 +1,4 @@
-//! Undoes what the controller did to nodes whose instances left their scaling group in the middle of a drain. A person
+//! Undoes what the controller did to nodes whose instances left their scaling group in the middle of a drain. A user
 //! detached them, and nothing else would ever uncordon them.
 
 use std::collections::BTreeSet;
@@ -16,8 +16,8 @@ use crate::rotation::NodeView;
 const MAX_INSTANCES: usize = 100;
 
 impl Planner {
-    /// Adds steps that uncordon the nodes of detached instances. AWS is asked only while a Ready node with a record of the
-    /// group is in no scaling group that was read. The next pass repeats what AWS does not answer.
+    /// Adds steps that uncordon the nodes of detached instances. AWS is read only while a Ready node with a record of
+    /// the group is in no scaling group that was read. The next pass repeats what AWS does not answer.
     pub(super) async fn uncordon_detached_nodes(&self, id: &GroupId, observer: &Observer<'_>, planning: &mut Planning) {
         let mut left = self.node_index.instances_with_records_of(&id.uid);
         // A terminated instance has no Ready node for long.
@@ -131,7 +131,7 @@ mod tests {
         steps.collect()
     }
 
-    /// The node of an instance that a person detaches in the middle of its drain would stay cordoned forever.
+    /// The node of an instance that a user detaches in the middle of its drain would stay cordoned forever.
     #[tokio::test]
     async fn node_of_a_detached_instance_is_uncordoned() {
         let both = ["i-1", "i-2"];
@@ -141,7 +141,7 @@ mod tests {
         assert_eq!(steps(&[], &[], None).await, [""; 0], "they were terminated");
     }
 
-    /// An answer that is missing says nothing about the instance.
+    /// A missing answer proves nothing about the instance.
     #[tokio::test]
     async fn node_stays_cordoned_while_aws_does_not_answer() {
         let failure = AwsError::from_response("AutoScaling", "DescribeAutoScalingGroups", "InternalFailure", "no", 500);

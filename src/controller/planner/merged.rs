@@ -34,7 +34,7 @@ pub(crate) struct GroupContext {
     pub map_roles: Arc<MapRoles>,
     /// Resources that groups share, by resource.
     pub group_index: Arc<GroupIndex>,
-    /// What the group asks of the quota of its namespace; `None` without a quota.
+    /// What the group requests from the quota of its namespace; `None` without a quota.
     pub quota_request: Option<QuotaRequest>,
     /// Describes the lock (annotation `lock-upgrades`) that applies to the group, if there is one.
     pub lock: Option<String>,
@@ -44,15 +44,15 @@ pub(crate) struct GroupContext {
     pub is_rollout_blocked: bool,
     /// How many further nodes may be replaced; `None` for any number.
     pub allowance: Option<Allowance>,
-    /// What image aliases stand for; `None` where they stand for what AWS says now.
+    /// The images that aliases resolve to; `None` where they resolve to AWS's present image.
     pub images: Option<Arc<Images>>,
     /// Recommendations about spot instances.
     pub recommendations: Arc<Recommendations>,
     /// Why the group does not switch to the newest revision of the boundaries now; `None` without a reason.
     pub revision_wait: Option<Wait>,
-    /// What will block the drains that this revision asks for.
+    /// What will block the drains that this revision requests.
     pub drain_forecast: Lookup<String>,
-    /// Whether a person asked for this reconcile.
+    /// Whether a user requested this reconcile.
     pub is_requested: bool,
 }
 
@@ -160,7 +160,7 @@ pub(super) fn drain_forecast(group: &InstanceGroup, context: &GroupContext) -> O
 ///
 /// # Errors
 ///
-/// A message that says why the merge is not possible.
+/// The reason why the merge is not possible.
 pub(crate) fn merge_spec(
     group: &InstanceGroup,
     id: &GroupId,
@@ -217,7 +217,7 @@ mod tests {
         assert!(ended.len() == 1 && ended[0].condition_type == condition::ROLLOUT_PENDING && !ended[0].status);
     }
 
-    /// A new leader, or an API server that does not answer, must not tell a tenant that its budget is corrected.
+    /// A new leader, or an API server that does not answer, must not report to a tenant that its budget is corrected.
     #[test]
     fn drain_forecast_stays_reported_while_it_is_unknown() {
         let update = |exists: bool, drain_forecast: Lookup<String>| {

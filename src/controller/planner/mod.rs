@@ -86,8 +86,8 @@ impl Planning {
         Planning { plan, boundaries: None, failure_reason: Some(failure_reason), snapshot: None, denied_read: None }
     }
 
-    /// A blocked plan for an invalid spec. If the boundaries dropped a required value, the message asks for a default
-    /// rather than for the value.
+    /// A blocked plan for an invalid spec. If the boundaries dropped a required value, the message names a default, not
+    /// the value, as the remedy.
     fn rejected(id: &GroupId, mut errors: Vec<SpecError>, sources: &ValueSources) -> Self {
         sources.explain(&mut errors);
         let plan = plan::blocked_plan(id, spec_error::first_reason(&errors), join_messages(&errors));
@@ -261,7 +261,7 @@ impl Planner {
             group_index: &context.group_index,
             images: context.images.as_deref(),
             max_cache_age,
-            // The annotation reconcile-now asks for the present state.
+            // The annotation reconcile-now requests the present state.
             consistency_delay: self.settings.timing.poll_interval * 2,
             launch_retry: self.settings.timing.launch_retry,
             unready_limit: self.settings.timing.kubelet_timeout,
@@ -271,8 +271,8 @@ impl Planner {
         }
     }
 
-    /// What a group asks for, for the quota of its namespace. If it cannot be merged, its own spec counts. A group is merged
-    /// again only after a change, because every group of a namespace asks for all of them.
+    /// What a group requests, for the quota of its namespace. If it cannot be merged, its own spec counts. A group is
+    /// merged again only after a change, because the reconcile of every group of a namespace needs all of them.
     pub(crate) fn demand(&self, group: &InstanceGroup, context: &GroupContext) -> Arc<NodeDemand> {
         let inputs = fingerprint(&(
             (group.metadata.uid.as_deref(), group.metadata.generation, group.annotations()),

@@ -286,7 +286,7 @@ mod tests {
         assert_eq!(uncordoned(&foreign), [], "the tags do not prove that the scaling group is the group's");
     }
 
-    /// The instance of a node without pods may be terminating, and AWS does not tell.
+    /// The instance of a node without pods may be terminating, and AWS does not report it.
     #[tokio::test]
     async fn drains_in_progress_are_reverted_while_reads_are_denied() {
         let status = InstanceGroupStatus {

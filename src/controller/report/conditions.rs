@@ -27,7 +27,7 @@ pub struct BoundariesSummary {
 pub(super) struct Readiness {
     /// Whether all desired nodes are ready.
     pub all: bool,
-    /// The number of ready nodes in words; empty when it is not known.
+    /// The number of ready nodes as text; empty when it is not known.
     pub message: String,
 }
 
@@ -101,8 +101,8 @@ pub(super) fn locked_update(outcome: &Outcome) -> ConditionUpdate {
     ConditionUpdate { condition_type: condition::LOCKED, status, reason: reason.into(), message }
 }
 
-/// The update of `BoundariesApplied` for a group that is not merged, because no boundaries are known: what it said of the
-/// boundaries before is no longer valid.
+/// The update of `BoundariesApplied` for a group that is not merged, because no boundaries are known: its last value
+/// about the boundaries is no longer valid.
 pub(super) fn boundaries_unavailable_update(outcome: &Outcome) -> Option<ConditionUpdate> {
     let Outcome::Blocked { reason: reason @ Reason::BoundariesUnavailable, message, .. } = outcome else { return None };
     let (condition_type, reason) = (condition::BOUNDARIES_APPLIED, reason.to_string());

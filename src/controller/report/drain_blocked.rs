@@ -14,10 +14,10 @@ pub(super) fn drain_blocked_update(applied: &Applied, outcome: &Outcome) -> Opti
     };
     let with_unschedulable = applied.blocked_evictions.iter().find(|eviction| !eviction.unschedulable.is_empty());
     if let Some(blocked) = with_unschedulable.or(applied.blocked_evictions.first()) {
-        // A deletion has a reason of its own, so that an event tells its deadline even if the drain was blocked before.
+        // A deletion has a reason of its own, so that an event names its deadline even if the drain was blocked before.
         let reason = match blocked.terminated_at {
             Some(_) => "EvictionBlockedDuringDeletion".to_owned(),
-            // Another cause has another reason, so that an event tells it.
+            // Another cause has another reason, so that an event reports it.
             None if blocked.unschedulable.is_empty() && blocked.blocker.is_by_admission => {
                 "EvictionRejected".to_owned()
             }

@@ -137,7 +137,7 @@ fn new_status(stored: &Value, applied: &Applied, boundaries: Option<&BoundariesS
     for (key, value) in &plan.status_update.fields {
         status[key] = value.clone();
     }
-    // Recorded at once: if someone deletes the resource before it is observed, that counts as a retry.
+    // Recorded at once: if a client deletes the resource before it is observed, that counts as a retry.
     if let Some(uid) = &applied.created_strategy_uid {
         status["strategyProgress"]["state"] = json!(SUBMITTED);
         status["strategyProgress"]["uid"] = json!(uid);
@@ -186,7 +186,7 @@ fn new_conditions(
     conditions
 }
 
-/// The events of transitions that say something that no other event says.
+/// The events of transitions that no other event reports.
 fn select_events(
     mut events: Vec<Event>,
     old: &InstanceGroupStatus,
@@ -224,7 +224,7 @@ fn select_events(
     events
 }
 
-/// Whether the group wants more nodes than before, and lost none of those that were ready.
+/// Whether the group desires more nodes than before, and lost none of those that were ready.
 fn is_scale_out(old: &InstanceGroupStatus, status: &Value) -> bool {
     let Some(before) = &old.nodes else { return false };
     let count = |name: &str| status["nodes"][name].as_i64().unwrap_or_default();
@@ -256,19 +256,20 @@ fn missing_nodes(outcome: &Outcome, others: &[Outcome], counts: String) -> Strin
     }
 }
 
-/// Whether all nodes are Ready, as far as this pass knows: by the plan, or because the counts of nodes say that some are not.
-/// They hold also when a step failed, and while the group is changed or deleted.
+/// Whether all nodes are Ready, as far as it is known in this pass: by the plan, or because the counts of nodes show
+/// that some are not. They hold also when a step failed, and while the group is changed or deleted.
 fn known_readiness(applied: &Applied, old: &InstanceGroupStatus) -> Option<bool> {
     let StatusUpdate { fields, nodes_ready } = &applied.plan.status_update;
     let count = |name: &str| fields.get("nodes")?[name].as_i64();
     let counted = count("ready").zip(count("desired")).map(|(ready, desired)| ready >= desired);
-    // What was said of nodes that are Ready again must not stay. A group that is deleted is not Ready for want of nodes.
+    // A message about nodes that are Ready again must not stay. A group that is deleted is not Ready because it has no
+    // nodes.
     let was_short = old.conditions.iter().any(|c| c.r#type == condition::NODES_READY && !c.is_true());
     let counted = counted.filter(|all| !all || was_short && !is_deleting(&applied.plan));
     nodes_ready.filter(|_| applied.is_complete()).or(counted)
 }
 
-/// Whether all nodes are ready, from the plan or from the last one that looked. Groups without nodes are.
+/// Whether all nodes are ready, from the plan or from the last one that read them. Groups without nodes are.
 fn are_nodes_ready(plan: &Plan, old: &InstanceGroupStatus) -> bool {
     let last = || old.conditions.iter().find(|c| c.r#type == condition::NODES_READY).map(Condition::is_true);
     plan.status_update.nodes_ready.or_else(last).unwrap_or(true)

@@ -1,4 +1,4 @@
-//! Events on Nodes and pods: `kubectl describe` of either is where people look when a node drains or a pod is gone.
+//! Events on Nodes and pods: `kubectl describe` of either is where users look when a node drains or a pod is gone.
 
 use super::conditions::truncate;
 use super::drain_blocked::blocked_events;

@@ -86,7 +86,7 @@ pub(crate) fn aws_failure(error: &AwsError) -> Option<&'static str> {
     }
 }
 
-/// What a person can do about a call that AWS does not answer, or refuses without a word about permissions.
+/// What a user can do about a call that AWS does not answer, or refuses without a word about permissions.
 pub(crate) fn aws_remedy(error: &AwsError) -> &'static str {
     match aws_failure(error) {
         Some(condition::AWS_THROTTLED) => "find what else uses up the API rate of the account, or lower --max-workers",

@@ -1,4 +1,4 @@
-//! Asks Prometheus the checks of the rollout under way, beside the polls of the groups.
+//! Runs the queries of the checks of a rollout against Prometheus, beside the polls of the groups.
 
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -11,10 +11,10 @@ use crate::k8s::EventTarget;
 use crate::plan::{Event, EventReason};
 use crate::rollout::{CheckAnswer, CheckResult, Checks, RolloutView, query};
 
-/// After how many intervals an answer says nothing any more.
+/// After how many intervals an answer no longer counts.
 const MAX_AGE: u32 = 4;
 
-/// Asks each check once in an interval while a rollout is under way and this process leads, and never returns.
+/// Runs each check once in an interval while a rollout is under way and this process leads, and never returns.
 pub(crate) async fn run(ctx: Arc<Context>) {
     let timing = ctx.planner.settings.timing;
     loop {

@@ -23,7 +23,7 @@ pub(super) fn namespace_texts(namespace: &PartialObjectMeta<Namespace>) -> BTree
     texts
 }
 
-/// Whether a status says neither what the group was made from nor what was made of it.
+/// Whether a status records neither the group's revision nor its resources.
 fn has_no_record(status: &InstanceGroupStatus) -> bool {
     let is_empty = |text: &Option<String>| text.as_deref().unwrap_or_default().is_empty();
     is_empty(&status.boundaries_revision) && is_empty(&status.config_md5) && !has_resources(status)
@@ -58,7 +58,7 @@ pub(super) fn uses_alias(spec: &Value) -> bool {
 pub(crate) struct Decided {
     /// The decision.
     pub choice: RevisionDecision,
-    /// What it depends on.
+    /// What the forecast depends on, as text.
     pub inputs: String,
     /// What the target would do to the group.
     pub forecast: RevisionImpact,

@@ -41,8 +41,8 @@ pub(super) struct Drains {
     pub changed: Vec<String>,
 }
 
-/// Looks at the groups whose turn comes next, with the index of their wave. Pods and budgets are read when another wave is
-/// next, and once in each resync period.
+/// Forecasts the drains of the groups whose wave is open or next; each has the index of its wave. Pods and budgets are
+/// read when another wave is next, and once in each resync period.
 pub(super) async fn forecast(
     ctx: &Context,
     view: &RolloutView,

@@ -14,7 +14,7 @@ use crate::rollout::{
     KnownImpact, RevisionDecision, RevisionImpact, RevisionSwitch, RolloutView, StoredRevision, SwitchReason,
 };
 
-/// Finds out what the target would do to a group, if that matters and is unknown or may have changed, and decides which
+/// Computes the impact of the target on a group, if it matters and is unknown or may have changed. Decides which
 /// revision the group has. Runs once for each reconcile. `None` while its Namespace is unknown.
 pub(crate) async fn decide_with_forecast(
     group: &InstanceGroup,
@@ -40,8 +40,8 @@ pub(crate) async fn decide_with_forecast(
             let own = recorded.and_then(|hash| view.stored.get(hash)).cloned();
             (own, switch.why == SwitchReason::InPlace)
         }
-        // A new leader knows no forecast: a group that cannot use the target must not take it because its wave is open. One
-        // that steps back from a superseded revision is asked next what the target means for it.
+        // A new leader has no forecast: a group that cannot use the target must not switch to it because its wave is
+        // open. For one that steps back from a superseded revision, the impact of the target is computed next.
         RevisionDecision::Switch(switch) => {
             (None, (switch.record.wave.is_some() || is_superseded(switch)) && decided.forecast.may_change())
         }
@@ -95,7 +95,7 @@ async fn forecast(
     if own.as_ref().is_some_and(|own| has_same_effect(group, own, &target)) {
         return RevisionImpact::Untouched;
     }
-    // A person who resumes the rollout may have corrected something a moment ago.
+    // A user who resumes the rollout may have corrected something a moment ago.
     let max_age = match view.orders.retries {
         0 => planner.settings.resync_period.mul_f64(0.5),
         _ => planner.settings.timing.poll_interval.unsigned_abs(),
@@ -131,7 +131,7 @@ fn replaced_beyond(target: &Projection, own: Option<Projection>) -> usize {
     replaced + target.scale_in.saturating_sub(own.scale_in)
 }
 
-/// What a plan with the target means, and the projection that says so.
+/// The impact of a plan with the target, and the projection that shows it.
 struct Forecast {
     impact: RevisionImpact,
     projection: Option<Projection>,
@@ -160,7 +160,7 @@ fn has_same_effect(group: &InstanceGroup, own: &GroupContext, target: &GroupCont
 
 /// What a plan that was made with the target means.
 fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, now: Timestamp) -> Forecast {
-    // The group does not switch to the target, so what it would keep beside its rejected fields is not said.
+    // The group does not switch to the target, so what it would keep beside its rejected fields is not reported.
     if let Some((reason, message)) = planning.snapshot.as_ref().and_then(|snapshot| snapshot.rejection()) {
         return RevisionImpact::CannotUse { reason: reason.to_string(), message }.into();
     }
@@ -270,9 +270,9 @@ mod tests {
         assert_eq!(impact(0, Some(2)), RevisionImpact::Evict { nodes: 2 });
         assert_eq!(impact(0, Some(0)), RevisionImpact::Evict { nodes: 0 });
         assert_eq!(impact(1, Some(2)), RevisionImpact::Rotate { nodes: 1 });
-        // A person deleted the scaling group: all nodes of the next one would have the new content.
+        // A user deleted the scaling group: all nodes of the next one would have the new content.
         assert_eq!(impact_of(Outcome::Converged, true, 0, None), RevisionImpact::Rotate { nodes: 0 });
-        // Nothing is planned, and the nodes would be replaced as soon as a person restores the tags.
+        // Nothing is planned, and the nodes would be replaced as soon as a user restores the tags.
         let message = "the scaling group web lacks its tags".to_owned();
         let conflict = Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false };
         let found = impact_of(conflict, false, 0, None);

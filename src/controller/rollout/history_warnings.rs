@@ -45,7 +45,7 @@ mod tests {
     use crate::api::BoundariesRevisionSpec;
     use crate::boundaries::active::select_active;
 
-    /// A person who creates such an object expects an effect, and an admin must know who has a name that the controller
+    /// A user who creates such an object expects an effect, and an admin must know who has a name that the controller
     /// leaves out.
     #[test]
     fn foreign_revision_is_named_with_a_remedy() {

@@ -1,5 +1,5 @@
-//! Watches which image each alias stands for. A new image of AWS becomes a revision of its own, which reaches groups in
-//! waves.
+//! Watches which image each alias resolves to. A new image of AWS becomes a revision of its own, which reaches groups
+//! in waves.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::controller::context::Context;
 use crate::k8s::KubeError;
 use crate::rollout::{Images, RolloutView, is_confirmed, may_move_images, moved, with_images, without_images};
 
-/// Stores a revision when aliases stand for other images than before, and two reads in a row agree. `seen` is what the
+/// Stores a revision when aliases resolve to other images than before, and two reads in a row agree. `seen` is what the
 /// poll before this one found.
 pub(super) async fn store_new_images(
     ctx: &Arc<Context>,
@@ -49,13 +49,13 @@ async fn answers(ctx: &Context, is_repeated: bool) -> Images {
     futures::future::join_all(reads).await.into_iter().flatten().collect()
 }
 
-/// Adds what aliases stood for when groups first met them under the target.
+/// Adds the images that aliases resolved to when groups first used them under the target.
 pub(super) fn add_first_resolved(ctx: &Context, view: &RolloutView, images: &mut Images) {
     let first = ctx.planner.process_state.image_aliases.first();
     images.extend(first.into_iter().filter(|(alias, _)| !view.target.images.contains_key(alias)));
 }
 
-/// Without the key `rollout`, aliases stand for what AWS says at the time. That is stored, so that a later policy does not
+/// Without the key `rollout`, aliases resolve to AWS's present image. That is stored, so that a later policy does not
 /// begin with images of before.
 pub(super) async fn release(
     ctx: &Context,

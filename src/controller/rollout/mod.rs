@@ -1,5 +1,5 @@
-//! Follows the rollout of the newest revision of the boundaries: reads what is stored, looks where the groups stand, and
-//! records how far it is. What is decided is pure and stands in `rollout/`.
+//! Advances the rollout of the newest revision of the boundaries: reads the stored revisions and the state of the
+//! groups, and records the progress. What is decided is pure and stands in `rollout/`.
 
 mod budget;
 mod checks;
@@ -93,7 +93,7 @@ struct PollState {
     enqueued: HashSet<String>,
     /// Groups that a window, a freeze or an order blocked at the last poll.
     blocked: HashSet<String>,
-    /// The image aliases that the last poll found to stand for other images.
+    /// The image aliases that the last poll found to resolve to other images.
     moved_images: Images,
     /// What was reported of stored revisions that cannot be used.
     reported_problems: BTreeSet<String>,
@@ -178,7 +178,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
         return Ok(());
     };
     if active.source == BoundariesSource::Live && !view.is_newest(&stored) {
-        // A person deleted the newest revision. The rollout of an older one with the same texts says nothing about it.
+        // A user deleted the newest revision. The rollout of an older one with the same texts is not its rollout.
         return revisions::store_again(&active, ctx).await;
     }
     if polled.target != view.target.name {
@@ -470,7 +470,7 @@ fn report_metrics(ctx: &Context, view: &RolloutView, summary: &GroupSummary, che
     }
 }
 
-/// Whether something changed that people or groups wait for. Counts and the answers to checks do not count.
+/// Whether something changed that users or groups wait for. Counts and the answers to checks do not count.
 fn is_transition(before: &BoundariesRevisionStatus, after: &BoundariesRevisionStatus) -> bool {
     let essence = |status: &BoundariesRevisionStatus| {
         let waves: Vec<_> = status.waves.iter().map(without_counts).collect();

@@ -87,7 +87,7 @@ impl Prometheus {
     }
 }
 
-/// The innermost cause of an error, which says more than those around it.
+/// The innermost cause of an error, which is more specific than those around it.
 fn root_cause(error: &dyn std::error::Error) -> String {
     let mut cause = error;
     while let Some(inner) = cause.source() {

@@ -1,4 +1,4 @@
-//! What the controller writes about a group that switches to a revision, and what `plan` says of it from the same
+//! What the controller writes about a group that switches to a revision, and what `plan` shows of it from the same
 //! state.
 
 use std::collections::BTreeMap;
@@ -140,8 +140,8 @@ pub(super) fn controller(stores: Stores) -> (fake::TestContext, Writes) {
 proptest! {
     #![proptest_config(ProptestConfig { cases: 64, ..ProptestConfig::default() })]
 
-    /// A user who runs `plan` for all groups must see the same groups that the controller gives the revision to, within
-    /// the budget of the cluster and `atOnce`.
+    /// `plan` for all groups must show the same groups that the controller switches to the revision. The budget of the
+    /// cluster and `atOnce` limit both.
     #[test]
     fn plan_names_the_next_revision_of_each_group(
         facts in prop::collection::vec((any::<bool>(), 1..6usize, 0..7usize, any::<bool>()), 1..7),
@@ -193,7 +193,7 @@ proptest! {
     }
 }
 
-/// The wave of a group depends on the labels of its Namespace. Until the controller knows them, it must not give the
+/// The wave of a group depends on the labels of its Namespace. Until the controller has read them, it must not give the
 /// newest content to the group.
 #[tokio::test]
 async fn group_of_an_unknown_namespace_neither_switches_nor_replaces_nodes() {
@@ -392,7 +392,7 @@ async fn group_says_that_its_switch_cannot_be_recorded() {
 /// A change that replaces no node reaches a group at once, and a lower maxSize may do so, too, until the group has grown.
 /// Without an answer of AWS, the controller must not believe what was so before.
 #[tokio::test]
-async fn change_in_place_is_not_believed_while_aws_does_not_answer() {
+async fn change_in_place_is_not_assumed_while_aws_does_not_answer() {
     let mut view = open_rollout("waves: [{name: canary, namespaces: 'rollout/wave = canary'}, {name: rest}]");
     view.status.waves[1].state = Some(WaveState::Waiting);
     let mut group = group(1, (false, 2, 2, false), &view);
@@ -417,8 +417,8 @@ async fn change_in_place_is_not_believed_while_aws_does_not_answer() {
     assert_eq!(test.ctx.stores.rollout.forecast(&key(&group), &inputs, 0), RevisionImpact::Unknown);
 }
 
-/// A tenant excludes its Namespace from boundaries. A change that lets no Namespace do so any more replaces nodes of its group,
-/// which a forecast from before does not know.
+/// A tenant excludes its Namespace from boundaries. A change that lets no Namespace do so any more replaces nodes of
+/// its group, which an earlier forecast does not contain.
 #[tokio::test]
 async fn forecast_ends_when_a_namespace_is_excluded_or_included() {
     let map = |policy: &str| -> BTreeMap<String, String> {
@@ -440,8 +440,8 @@ async fn forecast_ends_when_a_namespace_is_excluded_or_included() {
     assert_eq!(forecast(&[(excluded, "false"), ("another", "value")]), RevisionImpact::Rotate { nodes: 1 });
 }
 
-/// A new leader has asked nothing yet. A group that cannot use the target must not take it because its wave is open.
-/// `plan` says that the wave fails, unless the group was blocked for the same reason before.
+/// A new leader has queried nothing yet. A group that cannot use the target must not switch to it because its wave is
+/// open. `plan` shows that the wave fails, unless the group was blocked for the same reason before.
 #[tokio::test]
 async fn new_leader_asks_what_the_target_means_before_a_group_takes_it() {
     let view = open_rollout("waves: [{name: rest}]");
@@ -531,8 +531,8 @@ async fn process_that_does_not_lead_any_more_records_nothing() {
     }
 }
 
-/// A person deletes the newest revision, and an older one with the same texts was aborted: no group would ever take what the
-/// ConfigMap says.
+/// A user deletes the newest revision, and an older one with the same texts was aborted: no group would ever switch to
+/// the content of the ConfigMap.
 #[tokio::test]
 async fn deleted_revision_is_stored_again_although_an_older_one_has_its_texts() {
     let map = |image: &str| -> BTreeMap<String, String> {
@@ -718,7 +718,7 @@ async fn stored_revision_without_effect_is_reported_once() {
     }
 }
 
-/// Only these events say why no group takes what the ConfigMap says.
+/// Only these events report why no group switches to the content of the ConfigMap.
 #[test]
 fn revisions_that_cannot_be_read_are_named() {
     let view = RolloutView {

@@ -26,8 +26,8 @@ use crate::lock::is_locked;
 use crate::plan::{Event, EventKind, EventReason, Write};
 use crate::rollout::{RolloutView, policy_is_retained};
 
-/// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group. One that the API server keeps
-/// out of force is tried again each minute.
+/// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group. If the API server does
+/// not store an edit, it is loaded again every minute.
 pub(crate) async fn watch(client: Client, trigger: Trigger) {
     let ctx = trigger.context().clone();
     let api: Api<ConfigMap> = Api::namespaced(client, &ctx.config_namespace);
@@ -264,7 +264,7 @@ fn not_stored(error: &KubeError) -> String {
 }
 
 /// Adds the active content to the history, beside everything else. `before` is the last known good content, with which
-/// a history begins. While the API server does not take it, the intervals grow; another content or leader ends it.
+/// a history begins. While the API server does not store it, the intervals grow; another content or leader ends it.
 fn store_revision(live: Option<&ConfigMap>, before: Option<ConfigMapData>, revision: String, ctx: &Arc<Context>) {
     let (Some(live), ctx) = (live.cloned(), ctx.clone()) else { return };
     tokio::spawn(async move {
@@ -329,19 +329,19 @@ async fn publish_boundaries_events(
     }
 }
 
-/// What the admin has not been told yet.
+/// What was not published on the ConfigMap yet.
 struct News {
     /// The content was not active before.
     is_newly_active: bool,
-    /// How many of the first warnings are known: a process that stored this content as the last known good one published
-    /// them.
+    /// How many of the first warnings were published: a process that stored this content as the last known good one did
+    /// it.
     known_warnings: usize,
 }
 
 impl News {
-    /// What is new since the old state. A process that has just started, or just leads, knows nothing of before; the stored
-    /// last known good content does (`is_stored`). It does not know the `content_warnings` from those about flags and annotations, which
-    /// follow them and are repeated.
+    /// Compares the active boundaries with those that were published last. After a start or a change of leader that
+    /// state is unknown; `is_stored` is whether the last known good content equals the active one. Only the first
+    /// `content_warnings` warnings were then published.
     fn since(old: &ActiveBoundaries, active: &ActiveBoundaries, is_stored: bool, content_warnings: usize) -> Self {
         let has_started = old.source == BoundariesSource::Unknown;
         let has_changed = old.source != active.source || old.revision != active.revision;
@@ -401,7 +401,7 @@ mod tests {
     use crate::index::nodes::NodeIndex;
     use crate::util::lookup::Lookup;
 
-    /// Another writer puts back what it wants each second, and the ConfigMap `instance-manager` is edited as often. An
+    /// Another writer restores its own value each second, and the ConfigMap `instance-manager` is edited as often. An
     /// admin who sets the lock in an emergency would not notice a typing error.
     #[test]
     fn ineffective_lock_on_the_config_map_causes_a_warning() {
@@ -411,8 +411,8 @@ mod tests {
         assert!(warning.contains("lock-upgrades") && warning.contains("\"ture\" locks nothing"), "{warning}");
     }
 
-    /// An admin who reads the events of the ConfigMap would look for an edit that nobody made, after each restart of the
-    /// controller. The end of an error is news, also when the old content is back.
+    /// An admin who reads the events of the ConfigMap would look for an edit that did not happen, after each restart of
+    /// the controller. The end of an error is news, also when the old content is back.
     #[test]
     fn restart_of_the_controller_does_not_announce_the_content_again() {
         let data = |text: &str| Some(ConfigMapData::from([("boundaries".to_owned(), text.to_owned())]));
@@ -433,8 +433,8 @@ mod tests {
         assert!(!announced(&active(&good).0, &good));
     }
 
-    /// The metric shows the warnings all the time. A warning about a flag or the lock says nothing of the stored content, so it
-    /// is repeated.
+    /// The metric shows the warnings all the time. A warning about a flag or the lock is not about the stored content,
+    /// so it is repeated.
     #[test]
     fn restart_of_the_controller_does_not_repeat_warnings_about_the_content() {
         let data = ConfigMapData::from([("boundaries".to_owned(), "restricted: [spec.eks.no.such.field]".to_owned())]);
@@ -455,7 +455,7 @@ mod tests {
         assert_eq!(warned(&other, true), of_content + 1, "the content is live again");
     }
 
-    /// An admin edits the ConfigMap while no controller leads. The events of the ConfigMap are where the admin looks whether
+    /// An admin edits the ConfigMap while no controller leads. The admin reads in the events of the ConfigMap whether
     /// the edit is valid and active. What the leader before has published is not repeated.
     #[tokio::test]
     async fn new_leader_publishes_what_it_loaded_while_nobody_led() {
@@ -632,7 +632,7 @@ mod tests {
     }
 
     /// An edit loses the key `rollout` while a change is under way. It must be stored with the policy of that change
-    /// before any group sees it. Otherwise all groups would take it at once.
+    /// before any group sees it. Otherwise all groups would switch to it at once.
     #[tokio::test]
     async fn edit_that_loses_the_policy_is_stored_before_groups_see_it() {
         let (stored, denied) = (Arc::default(), Arc::new(Mutex::new("minSize")));

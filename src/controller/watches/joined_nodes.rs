@@ -1,4 +1,5 @@
-//! The scaling groups of nodes that join while nothing else would look at their group: an autoscaler or a person raised it.
+//! The scaling groups of nodes that join while nothing else would reconcile their group: an autoscaler or a user raised
+//! its size.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -14,8 +15,8 @@ const RETRY_INTERVAL: Duration = Duration::from_secs(30);
 /// The number of instances in one call.
 const BATCH_SIZE: usize = 100;
 
-/// Asks EC2 for the scaling groups of these instances, and enqueues their InstanceGroups, whose reconcile then reads
-/// the scaling group without the cache. What could not be read is asked again.
+/// Reads from EC2 the scaling groups of these instances, and enqueues their InstanceGroups, whose reconcile then reads
+/// the scaling group without the cache. What could not be read is read again.
 pub(super) async fn enqueue_groups(mut joined: UnboundedReceiver<String>, trigger: Trigger) {
     let mut pending = BTreeSet::new();
     loop {

@@ -131,7 +131,7 @@ fn log_interruption(watch: &str, error: &watcher::Error) {
     }
 }
 
-/// A failed watch in words. An error of the API server would be followed by its fields as Rust prints them.
+/// A failed watch as text. An error of the API server would be followed by its fields as Rust prints them.
 fn error_text(error: &watcher::Error) -> String {
     use watcher::Error::{InitialListFailed, WatchError, WatchFailed, WatchStartFailed};
     match error {

@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 use crate::rotation::{ClusterHealth, NodeView};
 
-/// Nodes by the instance in their `providerID`, and what is counted of them with each change, so that no reconcile has to
-/// look at all nodes.
+/// Nodes by the instance in their `providerID`, and what is counted of them with each change, so that no reconcile has
+/// to read all nodes.
 #[derive(Default)]
 pub(super) struct NodesByInstance {
     /// Oldest first. A kubelet sets its `providerID` from its own flags, so several Nodes can claim one instance.

@@ -31,7 +31,7 @@ struct Inner {
     nodes: NodesByInstance,
     /// Built during a relist and swapped in when it is complete, so that readers never see a partial list.
     relisted: Option<NodesByInstance>,
-    /// Nodes that were Ready and are gone, by instance. They only say in words why an instance has no node.
+    /// Nodes that were Ready and are gone, by instance. They only explain, as text, why an instance has no node.
     lost: HashMap<String, LostNode>,
     /// Names of nodes whose drain pods will block.
     drain_last: BTreeSet<String>,

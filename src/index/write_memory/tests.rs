@@ -58,7 +58,7 @@ fn update_group(change: ScalingGroupChange, pin: Option<Pin>) -> EksStep {
     EksStep::UpdateGroup { group: GROUP.into(), change, pin }
 }
 
-/// A group that is reconciled whenever the controller says so, and what it wrote.
+/// A group that is reconciled whenever the controller requeues it, and what it wrote.
 #[derive(Default)]
 struct Loop {
     memory: WriteMemory,
@@ -204,8 +204,8 @@ fn every_kind() -> Vec<(Vec<PlannedStep>, &'static str)> {
     ]
 }
 
-/// AWS does not show what was written, or another writer undoes it before the next look. The old behavior was a write in
-/// each pass: 9,000 in this time.
+/// AWS does not show what was written, or another writer reverts it before the next read. The old behavior was a write
+/// in each pass: 9,000 in this time.
 #[test]
 fn ineffective_writes_back_off_for_each_kind_of_attribute() {
     for (steps, word) in every_kind() {
@@ -245,7 +245,7 @@ fn interval_ends_at_the_resync_period() {
     assert!(intervals.iter().all(|interval| *interval <= 300) && intervals.ends_with(&[300, 300]), "{intervals:?}");
 }
 
-/// A rotation, a spec that toggles, and a person's own changes are no repetitions.
+/// A rotation, a spec that toggles, and a user's own changes are no repetitions.
 #[test]
 fn different_writes_are_not_delayed() {
     let mut group = Loop::default();
@@ -354,8 +354,8 @@ fn dependents_of_a_delayed_step_wait() {
     assert!(matches!(applied.outcome, Outcome::Progressing { phase: Phase::Deleting, .. }), "{:?}", applied.outcome);
 }
 
-/// An entry in aws-auth that another tool removes each time neither delays the attributes of the group, nor does it make
-/// the report of their writes wait.
+/// An entry in aws-auth that another tool removes each time delays neither the attributes of the group nor the report
+/// of their writes.
 #[test]
 fn delayed_join_entry_does_not_delay_other_attributes() {
     let entry = || PlannedStep::from(JoinStep::PutAwsAuthEntry(AuthEntry::for_nodes("arn:aws:iam::1:role/web", false)));
@@ -403,7 +403,7 @@ fn each_write_outside_of_plans_slows_down() {
     assert_ne!(other, status(0));
 }
 
-/// A plan tells about a step each time that it plans it, also while the step is delayed or has no effect.
+/// A plan reports a step each time that it plans it, also while the step is delayed or has no effect.
 #[test]
 fn events_of_repeated_plans_slow_down() {
     let retained = Event::warning(EventReason::RoleRetained, "keeping the role web");

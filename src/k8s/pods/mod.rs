@@ -105,8 +105,8 @@ pub(super) fn condition<'a>(pod: &'a Pod, kind: &str) -> Option<(&'a str, &'a st
     Some((&found.status, found.reason.as_deref().unwrap_or_default(), found.message.as_deref().unwrap_or_default()))
 }
 
-/// The body of an eviction with the pod's UID as a precondition. kube's own `evict` spells the options so that the API
-/// server ignores them; the UID would not be checked, and a later pod with the same name could be evicted.
+/// The body of an eviction with the pod's UID as a precondition. kube's own `evict` serializes the options under a name
+/// that the API server ignores. The UID would not be checked, and a later pod with the same name could be evicted.
 fn eviction(name: &str, uid: &str) -> Eviction {
     Eviction {
         metadata: ObjectMeta { name: Some(name.to_owned()), ..ObjectMeta::default() },
@@ -143,8 +143,8 @@ pub(super) async fn evict(client: &Client, namespace: &str, name: &str, uid: &st
     admission_blocker(client, namespace, &error).await.map(EvictOutcome::Blocked).ok_or(error)
 }
 
-/// Whether an error tells nothing but a message. So the API server answers for a pod under several budgets, always, and for
-/// some failures of its own (`pkg/registry/core/pod/storage/eviction.go` of Kubernetes).
+/// Whether an error has only a message. The API server returns such an error for every pod that several budgets select,
+/// and for some of its own failures (`pkg/registry/core/pod/storage/eviction.go` of Kubernetes).
 fn is_unexplained(error: &KubeError) -> bool {
     error.api_status().is_some_and(|status| status.code == 500 && status.reason.is_empty() && status.details.is_none())
 }
@@ -163,8 +163,8 @@ async fn blocked_by_several_budgets(
     (selecting.len() > 1).then(|| EvictOutcome::Blocked(EvictionBlocker::from_budgets(&selecting)))
 }
 
-/// Whether the API server gave up counting the eviction in a budget, because others change the budget's status. Of its timeouts,
-/// only this one says when to try again and has no cause (`pkg/registry/core/pod/storage/eviction.go` of Kubernetes).
+/// Whether the API server gave up counting the eviction in a budget, because others change the budget's status. Of its
+/// timeouts, only this one has a retry time and no cause (`pkg/registry/core/pod/storage/eviction.go` of Kubernetes).
 fn is_budget_timeout(status: &Status) -> bool {
     let is_retried = |details: &StatusDetails| details.retry_after_seconds > 0 && details.causes.is_empty();
     status.reason == "Timeout" && status.details.as_ref().is_some_and(is_retried)
@@ -206,10 +206,10 @@ async fn admission_blocker(client: &Client, namespace: &str, error: &KubeError) 
     let is_denied = match status.code {
         _ if is_terminating => true,
         401 | 404 | 429 => false,
-        // RBAC answers with the same code and reason as a policy. The API server says which of both it is.
+        // RBAC answers with the same code and reason as a policy. The API server returns which of both it is.
         403 => access_review::is_allowed(client, "create", "pods/eviction", Some(namespace)).await.unwrap_or(false),
         400..=499 => true,
-        // So it says that a webhook does not answer.
+        // So it reports that a webhook does not answer.
         500 => status.reason == "InternalError",
         _ => false,
     };

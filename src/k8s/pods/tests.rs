@@ -230,8 +230,8 @@ async fn budget_with_a_broken_status_blocks_only_its_pods() {
     evict(&client_with_right(false, response, "u1"), "team", "web-1", "u1").await.expect_err("a missing permission");
 }
 
-/// Evictions of a large application change its budget all the time. The drains of all other pods must go on, and a pod is
-/// not gone because its budget is.
+/// Evictions of a large application change its budget all the time. The drains of all other pods must continue, and a
+/// pod is not gone because its budget is.
 #[tokio::test]
 async fn budget_that_changes_during_the_eviction_blocks_only_its_pods() {
     let about_budget = |code, reason: &str, message: &str| {

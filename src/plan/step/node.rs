@@ -146,7 +146,7 @@ impl StepInfo for NodeStep {
                 EventReason::PodDeleted,
                 format!("deleted {}/{} from {node} after drainTimeout", pod.namespace, pod.name),
             )),
-            // One event of the group tells of all nodes that change alike.
+            // One event of the group reports all nodes that change alike.
             NodeStep::ChangeNodeInPlace { .. }
             | NodeStep::RecordSurge { .. }
             | NodeStep::ClearSurge { .. }

@@ -70,7 +70,7 @@ pub(crate) fn adopt_group(
     });
 }
 
-/// What the adoption says: how the group differs from the spec.
+/// The message of the adoption: how the group differs from the spec.
 fn summarize(input: &PlanInput, found: &AdoptionSource) -> String {
     let differences: Vec<_> = adoption_drift(input, found).iter().map(ToString::to_string).collect();
     let mut message = format!("adopted at {}; ", found.description);
@@ -203,7 +203,7 @@ fn adoption_drift(input: &PlanInput, found: &AdoptionSource) -> Vec<Drift> {
     all
 }
 
-/// Attributes of the scaling group and policies of the role that the spec does not ask for.
+/// Attributes of the scaling group and policies of the role that the spec does not request.
 fn unmanaged_attributes(input: &PlanInput, group: &ScalingGroup) -> Vec<String> {
     let (r, desired) = (input.resolved, &input.resolved.desired);
     let suspension_tag = subnets::suspension_tag();

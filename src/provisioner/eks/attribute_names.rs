@@ -46,7 +46,7 @@ pub(crate) fn shown(state: &ObservedState) -> BTreeSet<String> {
     named(others).chain(hooks).chain(tags).chain(pool).collect()
 }
 
-/// What the spec asks for.
+/// What the spec requests.
 pub(crate) fn desired(r: &ResolvedGroup) -> BTreeSet<String> {
     let hooks = r.desired.lifecycle_hooks.iter().map(|hook| NameKind::Hook.named(&hook.name));
     let tags = r.tags.iter().map(|tag| NameKind::Tag.named(&tag.key));

@@ -77,7 +77,7 @@ pub struct DeleteInput<'a> {
     pub kept_entries: &'a [KeptEntry],
     /// Another group that has to be deleted first, because it removes a shared entry.
     pub wait_for: Option<&'a str>,
-    /// Why the group's entries in aws-auth cannot be looked for, if they may exist.
+    /// Why the group's entries in aws-auth cannot be searched for, if they may exist.
     pub unreadable_aws_auth: Option<&'a str>,
     /// Who uses the group's own role besides the group, so that the role and its profile stay.
     pub role_in_use: Option<&'a str>,
@@ -226,7 +226,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
         builder.events.push(Event::warning(EventReason::DrainTimeout, message));
     }
     let has_steps = !decision.steps.is_empty();
-    // Its node may join while AWS answers the calls before: the next pass looks again, and drains it then.
+    // Its node may join while AWS answers the calls before: the next pass reads it again, and drains it then.
     let has_changes = builder.has_changes();
     let may_join = |step: &NodeStep| has_changes && matches!(step, NodeStep::Terminate { node: None, .. });
     let steps = decision.steps.into_iter().filter(|step| !may_join(step));

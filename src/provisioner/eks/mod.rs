@@ -96,7 +96,7 @@ impl Provisioner for Eks {
             if let Some((_, Some(name))) = &template_name {
                 resolved.names.template.clone_from(name);
             }
-            // Without a recorded version, only the observation tells whether one is about to be created.
+            // Without a recorded version, only the observation shows whether one is about to be created.
             if recorded_hash.is_some()
                 && std::mem::take(&mut may_change_volume)
                 && let Some(volume) = observe::references::default_volume(o, &resolved, status).await?
@@ -276,8 +276,8 @@ impl Provisioner for Eks {
     }
 }
 
-/// The cluster in which the controller looks for the resources of a group that is being deleted, if its status does not tell
-/// their names; `None` without one, and for a cluster of another controller.
+/// The cluster in which the controller searches for the resources of a group that is being deleted, if its status does
+/// not record their names; `None` without one, and for a cluster of another controller.
 fn searched_cluster<'a>(request: &'a DeleteRequest<'_>) -> Option<&'a String> {
     let configuration = request.spec.as_ref().and_then(|spec| spec.eks.as_ref()?.configuration.as_ref());
     let named = configuration.and_then(|found| found.cluster_name.as_ref()).filter(|name| !name.is_empty());
@@ -292,8 +292,8 @@ fn recorded_group(status: &InstanceGroupStatus) -> Option<&String> {
     status.active_scaling_group_name.as_ref().filter(|name| !name.is_empty())
 }
 
-/// The plan of a deletion while nothing tells the cluster, and with it the owner, of the recorded scaling group: the hash in
-/// its name hides the cluster. Without the finalizer, it would stay with its nodes.
+/// The plan of a deletion while nothing shows the cluster, and with it the owner, of the recorded scaling group: its
+/// name contains only a hash. Without the finalizer, it would stay with its nodes.
 fn plan_unknown_cluster(id: &GroupId, scaling_group: &str) -> Plan {
     let path = resolve::CLUSTER_FIELD;
     let message = format!(

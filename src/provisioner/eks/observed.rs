@@ -84,7 +84,7 @@ pub struct UnusedRole {
 /// A launch that failed since the rotation took a node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FailedLaunch {
-    /// What Auto Scaling says, or why it is not known.
+    /// The message of Auto Scaling, or why it is not known.
     pub message: String,
     /// When the next node may be taken, if nothing was launched until then.
     pub retry_at: Timestamp,
@@ -95,7 +95,7 @@ pub struct FailedLaunch {
 pub enum TemplateUser {
     /// The scaling group of this name, which is not the group's.
     ScalingGroup(String),
-    /// AWS did not say who does.
+    /// AWS did not return the users.
     Unknown,
 }
 
@@ -125,8 +125,8 @@ pub struct ObservedState {
     pub attached_policies: Vec<String>,
     /// Lifecycle hooks; `None` when they were not read.
     pub lifecycle_hooks: Option<Vec<LifecycleHook>>,
-    /// The policies that the controller attaches, on a role of the group's own that the spec no longer names, if nothing is
-    /// recorded: a person removed the record.
+    /// The policies that the controller attaches, on a role of the group's own that the spec no longer names, if
+    /// nothing is recorded: a user removed the record.
     pub unrecorded_policies: Vec<String>,
     /// Recorded attributes that are no longer desired, and that AWS does not show, but may show soon; each with its kind in
     /// front.
@@ -146,7 +146,7 @@ pub struct ObservedState {
     pub failed_replacements: Vec<String>,
     /// Instances that left without the controller, with the cause.
     pub lost_instances: Vec<LostInstance>,
-    /// Whether an instance left a moment ago, and AWS has not said why.
+    /// Whether an instance left a moment ago, and AWS has not reported the cause.
     pub is_cause_of_loss_expected: bool,
     /// How long fewer instances than desired have been running.
     pub shortage_duration: SignedDuration,

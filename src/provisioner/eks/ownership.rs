@@ -14,7 +14,7 @@ use crate::ownership::{Ownership, classify_ownership, has_foreign_tags, has_owne
 use crate::provisioner::role_region::{other_region, tagged_region};
 
 /// Whether the derived names belong to another owner. Either the scaling group belongs to another group with the same
-/// derived name, or there is no scaling group, and the role, profile or template is not this group's. A scaling group
+/// derived name. Or there is no scaling group, and the role, profile or template is not this group's. A scaling group
 /// with modified tags is not a conflict, or the controller would create a second one beside it.
 pub fn name_conflict(resolved: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> bool {
     let ownership = &resolved.ownership_tags;

@@ -143,7 +143,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
             format!("the scaling group {} is being deleted; it is created again once it is gone", group.name),
         ));
     }
-    // Also while something changes or is refused: what is said of the nodes must not be what was true before.
+    // Also while something changes or is refused: the message about the nodes must not be an earlier one.
     rotation::count_nodes(input, group, builder);
     record_join_times(input, builder);
     let is_replaced_by_resource = input.resolved.desired.crd_strategy.is_some();
@@ -163,7 +163,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
     if input.resolved.own_role && region::role_of_other_region(input).is_none() {
         ensure_role(input, builder);
     }
-    // The version could ask for Spot Instances, so it is created once the pool is gone.
+    // The version could request Spot Instances, so it is created once the pool is gone.
     let keeps_version = input.resolved.broken.contains(Part::Launch);
     let template = if warm_pool::excluded_by(input, group).is_some() || keeps_version {
         TemplateContribution::default()

@@ -84,7 +84,7 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
             input.observed.previous_roles.recorded_access_entries.clone(),
         ]
         .concat(),
-        // While the spec names another role, the record says what the controller attached to its own.
+        // While the spec names another role, the record has what the controller attached to its own.
         policies: match r.own_role {
             true => desired_and_recorded(r.managed_policies.clone(), &old.policies, policies),
             false => [old.policies.clone(), input.observed.unrecorded_policies.clone()].concat(),
@@ -102,7 +102,7 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
     }
 }
 
-/// The instances that the controller put into standby, by the marks on their Nodes and the record.
+/// The instances that the controller put into standby, by the surge records on their Nodes and in the status.
 fn standby(input: &PlanInput) -> Vec<String> {
     let uid = &input.resolved.desired.id.uid;
     let members = outdated::members(input.resolved, input.observed, input.status);

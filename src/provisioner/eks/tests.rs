@@ -246,10 +246,10 @@ async fn missing_image_with_drivers_is_an_error_and_keeps_what_runs() {
     assert!(steps.starts_with("rejected") && steps.contains("amazon-linux-2023/x86_64/nvidia/recommended"), "{steps}");
 }
 
-/// The read that tells who launches from a template.
+/// The read that returns who launches from a template.
 const TEMPLATE_USERS: &str = "scaling groups of a template";
 
-/// EC2 deletes a version that a scaling group refers to, and a person's scaling group would launch nothing any more.
+/// EC2 deletes a version that a scaling group refers to, and a user's scaling group would launch nothing any more.
 #[tokio::test]
 async fn versions_stay_while_others_launch_from_the_template() {
     let (group, status) = (GpuGroup::new("bottlerocket"), InstanceGroupStatus::default());
@@ -285,7 +285,7 @@ async fn versions_stay_while_others_launch_from_the_template() {
     assert_eq!(settled.calls(TEMPLATE_USERS), 0, "a settled group costs no call");
 }
 
-/// A template of names that belong to another group is deleted, but a person may have made a scaling group from it.
+/// A template of names that belong to another group is deleted, but a user may have made a scaling group from it.
 #[tokio::test]
 async fn orphaned_template_stays_while_others_launch_from_it() {
     let group = GpuGroup::new("bottlerocket");

@@ -14,7 +14,7 @@ use crate::aws::{ScalingGroup, Tag};
 use crate::provisioner::rejected_fields::Part;
 use crate::rotation::rolling_update::settings::IntOrPercent;
 
-/// The tags that tell the cluster autoscaler what nodes of the group are like.
+/// The tags from which the Cluster Autoscaler reads the properties of the group's nodes.
 const NODE_TEMPLATE: &str = "node-template/";
 
 /// The parts that depend on a field; `None` when everything does.

@@ -56,7 +56,7 @@ pub struct DeleteInput<'a> {
     pub kept_entries: &'a [KeptEntry],
     /// Another group that must be deleted before a shared entry can be removed.
     pub wait_for: Option<&'a str>,
-    /// Why the group's entries in aws-auth cannot be looked for, if they may exist.
+    /// Why the group's entries in aws-auth cannot be searched for, if they may exist.
     pub unreadable_aws_auth: Option<&'a str>,
     /// AWS denied tagging the adopted profile less than one resync period ago.
     pub tag_retry_pending: bool,

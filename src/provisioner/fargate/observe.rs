@@ -313,7 +313,7 @@ pub(crate) struct RemainingResources {
     pub kept_entries: Vec<KeptEntry>,
     /// Another group that must be deleted first.
     pub wait_for: Option<String>,
-    /// Why the group's entries in aws-auth cannot be looked for, if they may exist.
+    /// Why the group's entries in aws-auth cannot be searched for, if they may exist.
     pub unreadable_aws_auth: Option<String>,
     /// The group's position in the cluster's queue for Fargate profile operations.
     pub queue_position: QueuePosition,
@@ -411,7 +411,7 @@ async fn read_remaining_entries(
     // The entry of a role that is deleted is removed too, even if another controller wrote it.
     let own = |arn: &&String| all_names.iter().any(|names| arn.ends_with(&format!(":role/{}", names.role)));
     let own = status.nodes_instance_role_arn.as_ref().filter(own);
-    // A person may have removed the status.
+    // A user may have removed the status.
     let deleted = remaining.previous_role.as_ref().filter(|previous| previous.other_region.is_none());
     let deleted = deleted.map(|previous| previous.role.arn.clone());
     let own = own.or(deleted.as_ref());

@@ -46,7 +46,7 @@ pub struct ResolvedGroup {
     pub desired: DesiredSpec,
     /// The names of all resources that the controller creates.
     pub names: ProfileNames,
-    /// The cluster's VPC; `None` if EKS did not tell it.
+    /// The cluster's VPC; `None` if EKS did not return it.
     pub vpc: Option<String>,
     /// Sorted subnet ids. If empty, EKS selects the subnets.
     pub subnets: Vec<String>,
@@ -121,7 +121,7 @@ pub fn resolve_with_errors(
     let join_method =
         join_method(desired.join_auth, cluster, &format!("{SPEC_PATH}.clusterName")).unwrap_or_else(|problem| {
             broken.push(&[Part::Join], problem);
-            // The cluster's own mode says which entries have an effect. None is changed.
+            // The cluster's own mode determines which entries have an effect. None is changed.
             access_entries::join_method(JoinAuth::Auto, &cluster.authentication_mode)
                 .unwrap_or(JoinMethod::AwsAuth { remove_other: false })
         });

@@ -145,8 +145,9 @@ async fn deletion_waits_until_the_entry_of_its_role_can_be_looked_for() {
     );
 }
 
-/// A person gave the controller's role to a Fargate profile of their own, for example with eksctl, or to an instance profile.
-/// Its pods or instances would lose their credentials and their access with the role, its policies and its entry.
+/// A user gave the controller's role to a Fargate profile of their own, for example with eksctl, or to an instance
+/// profile. Its pods or instances would lose their credentials and their access with the role, its policies and its
+/// entry.
 #[tokio::test]
 async fn role_that_a_profile_of_others_uses_stays() {
     let stub = Arc::new(FakeAws::default());

@@ -53,12 +53,12 @@ pub(crate) fn has_max_unavailable(found: &Nodegroup) -> bool {
     found.max_unavailable.is_some_and(|n| n != MaxUnavailable::DEFAULT)
 }
 
-/// Whether the spec asks for another maxUnavailable than EKS sets by default.
+/// Whether the spec requests another maxUnavailable than EKS sets by default.
 pub(crate) fn sets_max_unavailable(desired: &DesiredSpec) -> bool {
     desired.max_unavailable.is_some_and(|n| n != MaxUnavailable::DEFAULT)
 }
 
-/// What the spec asks for.
+/// What the spec requests.
 pub(crate) fn desired(r: &ResolvedGroup) -> BTreeSet<String> {
     let labels = r.desired.labels.keys().map(|key| NameKind::Label.named(key));
     let taints = r.desired.taints.iter().map(|taint| NameKind::Taint.named(&taint_key(taint)));

@@ -23,8 +23,8 @@ use crate::rotation::rolling_update::{Candidates, RollingUpdateDecision, Rotatio
 use crate::rotation::{NodeInstance, NodeView};
 use crate::util::counted::are;
 
-/// Creates the replacement with the desired size of the node groups that it replaces.
-/// Returns the step that creates it; `None` if something prevents the creation, and the outcome says what.
+/// Creates the replacement with the desired size of the node groups that it replaces. Returns the step that creates it;
+/// `None` if something prevents the creation, and the outcome names it.
 pub(crate) fn create_replacement(
     input: &PlanInput,
     outgoing: &[&ObservedNodegroup],
@@ -78,7 +78,7 @@ pub(crate) fn update_serving(input: &PlanInput, serving: &ObservedNodegroup, bui
 }
 
 /// Reports a halted rotation: the replacement could not be created, or its nodes did not join. The old nodes are kept.
-/// `next` says what follows.
+/// `next` describes what follows.
 pub(crate) fn rotation_halted(
     input: &PlanInput,
     current: &ObservedNodegroup,

@@ -14,8 +14,8 @@ use crate::plan::NodegroupStep;
 use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, waiting};
 use crate::provisioner::recreated::recreated;
 
-/// Plans a node group that matches the spec. `replacement` holds the desired size and the reasons if it replaces another.
-/// `None` if something prevents the creation; the outcome says what.
+/// Plans a node group that matches the spec. `replacement` holds the desired size and the reasons if it replaces
+/// another. `None` if something prevents the creation; the outcome names it.
 pub(crate) fn nodegroup(
     input: &PlanInput,
     replacement: Option<(i32, Vec<Drift>)>,

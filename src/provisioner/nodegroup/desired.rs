@@ -44,9 +44,9 @@ pub struct DesiredSpec {
 }
 
 impl DesiredSpec {
-    /// The Kubernetes version that the spec asks for: its `version`, or that of its `releaseVersion`. EKS rejects a release of
-    /// another Kubernetes version than the one in the request, and takes the cluster's for a missing one. Releases of
-    /// Bottlerocket do not name a Kubernetes version.
+    /// The Kubernetes version that the spec requests: its `version`, or that of its `releaseVersion`. EKS rejects a
+    /// release of another Kubernetes version than the one in the request, and takes the cluster's for a missing one.
+    /// Releases of Bottlerocket do not name a Kubernetes version.
     pub(crate) fn kubernetes_version(&self, ami_type: Option<&str>) -> Option<String> {
         let names_version = !ami_type.is_some_and(|ami_type| ami_type.starts_with("BOTTLEROCKET"));
         let of_release = || {

@@ -6,8 +6,8 @@ use crate::api::InstanceGroupStatus;
 use crate::aws::nodegroup::Nodegroup;
 use crate::plan::Drift;
 
-/// Differences in fields that EKS cannot change in place. Fields that the spec omits are compared only if the node group was
-/// created with them. Those that EKS always has a value for and did not tell are not compared.
+/// Differences in fields that EKS cannot change in place. Fields that the spec omits are compared only if the node
+/// group was created with them. Those that EKS always has a value for and did not return are not compared.
 pub fn immutable_drift(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift> {
     let desired = &resolved.desired.immutable;
     let mut all = Vec::new();

@@ -31,8 +31,8 @@ fn update_retry_delay(timing: &Timing) -> SignedDuration {
 }
 
 impl PlanInput<'_> {
-    /// When a failed update with this change hash is retried. `None` if there is no such update, the delay is over, or a
-    /// person asked for a retry.
+    /// When a failed update with this change hash is retried. `None` if there is no such update, the delay is over, or
+    /// a user requested a retry.
     pub(crate) fn update_retry_at(&self, change_hash: &str) -> Option<Timestamp> {
         self.observed.update.as_ref().filter(|u| is_failed(u) && !self.is_requested)?;
         let recorded = self.status.update_failed_at.as_ref().and_then(|at| at.parse().ok());
@@ -166,7 +166,7 @@ fn blocked_pods(blockers: &[String]) -> Option<String> {
     (!blockers.is_empty()).then(|| named.chain([others]).collect())
 }
 
-/// The outcome for a node group that EKS failed to create. `next` says what follows.
+/// The outcome for a node group that EKS failed to create. `next` describes what follows.
 pub(crate) fn create_failed(input: &PlanInput, group: &ObservedNodegroup, next: &str) -> Outcome {
     let (name, issues) = (&group.name().nodegroup, issue_summary(input, &group.nodegroup.issues));
     let message = format!("EKS failed to create the node group {name}: {issues}; {next}");
@@ -222,7 +222,7 @@ pub(crate) fn record_failed_update(input: &PlanInput, builder: &mut PlanBuilder)
     }
 }
 
-/// Forgets the recorded update, which nothing asks for any more.
+/// Forgets the recorded update, which nothing requests any more.
 pub(crate) fn forget_update(input: &PlanInput, builder: &mut PlanBuilder) {
     builder.status_update.fields.insert("updateOf".into(), Value::Null);
     if input.status.update_failed_at.is_some() {
@@ -288,7 +288,7 @@ pub(crate) fn report_readiness(input: &PlanInput, group: &ObservedNodegroup, bui
     builder.set_outcome_once(waiting(phase, message));
 }
 
-/// Whether an issue says that nodes were not launched, and nothing of those that run.
+/// Whether an issue is about nodes that were not launched, and not about those that run.
 fn is_about_launches(issue: &NodegroupIssue) -> bool {
     ["AsgInstanceLaunchFailures", "InstanceLimitExceeded", "InsufficientFreeAddresses"].contains(&issue.code.as_str())
 }

@@ -140,8 +140,8 @@ fn unseen_names(
     o.process_state.observe_names(&key, shown, dropped, o.consistency_delay, o.now)
 }
 
-/// Classifies the owner of a node group. An untagged node group that another InstanceGroup's status names, and this one's
-/// does not, belongs to the other group, even if both have the same name and node role.
+/// Classifies the owner of a node group. An untagged node group that another InstanceGroup's status names, and this
+/// one's does not, belongs to the other group. That holds even if both have the same name and node role.
 pub(super) fn classify_owner(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -211,7 +211,8 @@ pub(super) async fn candidates(
     Ok(names.filter(|name| names::is_derived_name(name, &resolved.desired.id)).collect())
 }
 
-/// The node groups `names`, and all of the cluster whose names only this group derives. Their tags say whether they are its.
+/// The node groups `names`, and all of the cluster whose names only this group derives. Their tags show whether they
+/// are its.
 pub(super) async fn with_derived(
     o: &Observer<'_>,
     mut names: Vec<NodegroupName>,

@@ -73,7 +73,7 @@ pub struct ObservedState {
     pub unseen_names: BTreeSet<String>,
     /// The update recorded in status.
     pub update: Option<NodegroupUpdate>,
-    /// What blocks the pods on the nodes that EKS could not drain, for people; read only after such an update failed.
+    /// What blocks the pods on the nodes that EKS could not drain, for display; read only after such an update failed.
     pub eviction_blockers: Vec<String>,
     /// AWS denied tagging less than one resync period ago.
     pub tag_retry_pending: bool,

@@ -1,9 +1,9 @@
 //! Fields that a node group was created with and that the spec omits now. Pure.
 //!
-//! EKS chooses the value of an omitted field when it creates a node group, and that value stays. A value that the spec had
-//! set does not: a group that is created with the same spec would not have it. The name of a node group says which of the
-//! optional fields it was created with, because it ends in their hash. Any other name says nothing, so that nothing of a
-//! node group of another controller is replaced.
+//! EKS chooses the value of an omitted field when it creates a node group, and that value stays. A value that the spec
+//! had set does not: a group that is created with the same spec would not have it. The name of a node group shows which
+//! of the optional fields it was created with, because it ends in their hash. Any other name shows nothing, so that
+//! nothing of a node group of another controller is replaced.
 
 use super::names::nodegroup_name;
 use super::resolve::ResolvedGroup;
@@ -78,7 +78,7 @@ pub(crate) fn dropped(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<Drift>
     differing.into_iter().filter(|(field, _)| given.contains(field)).map(|(_, drift)| drift).collect()
 }
 
-/// The optional fields that a node group was created with, by its name; empty when the name does not say it.
+/// The optional fields that a node group was created with, by its name; empty when the name does not show it.
 fn created_with(resolved: &ResolvedGroup, found: &Nodegroup) -> Vec<OptionalField> {
     let id = &resolved.desired.id;
     let subset = |bits: usize| {

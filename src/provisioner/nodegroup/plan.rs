@@ -108,7 +108,7 @@ fn plan_active(
             update::size_change_blocker(input, current).or_else(|| update::eviction_blocker(input, current));
     }
     if builder.outcome.is_none() {
-        // The spec no longer asks for the change of the recorded update.
+        // The spec no longer requests the change of the recorded update.
         if input.status.update_of.is_some() {
             health::forget_update(input, builder);
         }

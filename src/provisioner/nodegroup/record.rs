@@ -94,8 +94,8 @@ fn managed_attributes(
 }
 
 /// Whether a recorded node group that EKS does not have may have been created just now. Its ARN is recorded once it was
-/// seen. One that was not seen stays until it was looked for twice: another name was recorded after it, or the group was
-/// Ready without it.
+/// seen. One that was not seen stays until it was searched for twice: another name was recorded after it, or the group
+/// was Ready without it.
 fn may_be_new(input: &PlanInput, old: &ManagedAttributes, name: &str) -> bool {
     !was_seen(old, name) && old.nodegroups.last().is_some_and(|last| last == name) && !was_ready(input.status)
 }

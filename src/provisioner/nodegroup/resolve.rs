@@ -38,7 +38,7 @@ pub struct ClusterNetwork {
     pub security_groups: Vec<NetworkObject>,
     /// Whether no cluster has that name.
     pub is_cluster_missing: bool,
-    /// The cluster's VPC; `None` if EKS did not tell it, so that no Name tag can be looked up.
+    /// The cluster's VPC; `None` if EKS did not return it, so that no Name tag can be looked up.
     pub vpc: Option<String>,
 }
 

@@ -19,7 +19,7 @@ fn delay(timing: &Timing) -> SignedDuration {
 }
 
 /// Deletes a node group that EKS could not create, after a while; the group then gets another one. Pods may run on a
-/// node that was Ready at any time, so a person must delete such a node group. Returns when to look again.
+/// node that was Ready at any time, so a user must delete such a node group. Returns when to check again.
 pub(crate) fn creation(
     input: &PlanInput,
     failed: &ObservedNodegroup,

@@ -175,8 +175,8 @@ fn config_change(
     change
 }
 
-/// The default of EKS, once the spec no longer has the value that it had set. A strategy that cannot be used does not say
-/// whether it has one.
+/// The default of EKS, once the spec no longer has the value that it had set. It is not known whether a strategy that
+/// cannot be used has one.
 fn default_max_unavailable(input: &PlanInput, managed: &ManagedAttributes) -> Option<MaxUnavailable> {
     let is_known = !input.resolved.broken.contains(Part::Rotation);
     (managed.max_unavailable && is_known).then_some(MaxUnavailable::DEFAULT)
@@ -231,7 +231,7 @@ pub(crate) fn size_change_blocker(input: &PlanInput, current: &ObservedNodegroup
     input.lock.or(input.rollout_block).map(locked).or_else(|| health::cluster_unhealthy(input))
 }
 
-/// Whether a taint makes Kubernetes evict the pods of a running node that do not tolerate it. It asks no
+/// Whether a taint makes Kubernetes evict the pods of a running node that do not tolerate it. It respects no
 /// PodDisruptionBudget.
 fn evicts_pods(taint: &NodegroupTaint) -> bool {
     taint.effect == "NO_EXECUTE"

@@ -49,7 +49,7 @@ pub struct Observer<'a> {
     pub map_roles: &'a MapRoles,
     /// Index of what groups share: roles, and entries in aws-auth that the controller added.
     pub group_index: &'a GroupIndex,
-    /// What image aliases stand for; `None` where they stand for what AWS says now.
+    /// The images that aliases resolve to; `None` where they resolve to AWS's present image.
     pub images: Option<&'a BTreeMap<String, String>>,
     /// Maximum age of a cached read.
     pub max_cache_age: Duration,
@@ -203,7 +203,7 @@ async fn read_cached_node(o: &Observer<'_>, member: &NodeInstance) -> ObserveRes
     Ok((instance, own.map(|fresh| with_history(node_view(&fresh), cached))))
 }
 
-/// What one read of a Node does not tell: whether it was Ready before, and its duplicates.
+/// What one read of a Node does not show: whether it was Ready before, and its duplicates.
 fn with_history(fresh: NodeView, cached: &NodeView) -> NodeView {
     NodeView {
         was_ready: fresh.was_ready || cached.was_ready,
@@ -394,8 +394,8 @@ mod tests {
         assert_eq!(find(&[("ip-of-i-1", "")]).await.0.as_deref(), Some("ip-of-i-1"), "no providerID yet");
     }
 
-    /// The UIDs in the records of a Node (disruption, orphaned disruption, surge) as the group `own` sees them, in a
-    /// cluster whose API server returns these InstanceGroups.
+    /// The UIDs in the records of a Node (disruption, orphaned disruption, surge) from the view of the group `own`. The
+    /// API server returns these InstanceGroups.
     async fn records(written_by: &str, listed: &'static [&'static str]) -> ObserveResult<[Option<String>; 3]> {
         let client = fake::client(move |call| {
             assert_eq!(call.route(), ("GET", "/apis/instancemgr.keikoproj.io/v1alpha1/instancegroups"));

@@ -52,7 +52,7 @@ pub(crate) async fn network(
     })
 }
 
-/// Looks up ids alone, while EKS does not tell the VPC of the cluster.
+/// Looks up ids alone, while EKS does not return the VPC of the cluster.
 async fn by_id(o: &Observer<'_>, subnets: &[String], security_groups: &[String]) -> ObserveResult<Network> {
     let read = |ids: Vec<String>| async move {
         let found = try_join_all(ids.iter().map(|id| o.inventory.network_object(id))).await;
@@ -107,7 +107,7 @@ mod tests {
         found.iter().map(|object| object.id.as_str()).collect()
     }
 
-    /// An id is proof enough while EKS does not tell the VPC. A Name tag is not: another VPC may have the same.
+    /// An id is proof enough while EKS does not return the VPC. A Name tag is not: another VPC may have the same.
     #[tokio::test]
     async fn without_a_vpc_only_ids_are_looked_up() {
         let found = look_up(None).await;

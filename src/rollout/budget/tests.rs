@@ -352,7 +352,7 @@ fn failed_zone_blocks_other_zones_only_by_the_budget() {
     }
 }
 
-/// The rotation that a tenant asked for uses the budget up, and waits for nothing itself.
+/// The rotation that a tenant caused uses the budget up, and waits for nothing itself.
 #[test]
 fn rotation_of_a_tenant_counts_and_does_not_wait() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());

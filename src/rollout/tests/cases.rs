@@ -1,4 +1,4 @@
-//! The cases that people ask about, one by one.
+//! Single cases, one by one.
 
 use super::groups::is_soaking;
 use super::simulated_cluster::{CANARY, Group, RecordedAction, SimulatedCluster, canary, group};
@@ -387,8 +387,8 @@ fn percentage_that_is_lowered_takes_no_group_out_of_its_wave() {
     assert_eq!(begun(&cluster), 10);
 }
 
-/// An admin raises the share of a wave that has passed. Further groups would take the change at once, before the next
-/// wave has soaked.
+/// An admin raises the share of a wave that has passed. Further groups would switch to the change at once, before the
+/// next wave has soaked.
 #[test]
 fn percentage_that_is_raised_after_its_wave_gives_the_change_to_no_group() {
     let policy = |percent: usize| {
@@ -501,7 +501,7 @@ fn group_that_an_order_leaves_out_stays() {
     assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
 }
 
-/// A stored revision that a person deletes stops the group that needs it, and no other.
+/// A stored revision that a user deletes stops the group that needs it, and no other.
 #[test]
 fn group_whose_revision_is_gone_changes_nothing_until_its_turn() {
     let mut cluster = two_waves();
@@ -796,7 +796,7 @@ fn soak_of_a_group_that_was_done_in_the_future_has_begun() {
     assert_eq!(cluster.images(), ["ami-2"; 3], "{:?}", cluster.waves("r2"));
 }
 
-/// The status is read by people and stored by etcd: a cluster of thousands of groups must not fill it.
+/// The status is read by users and stored by etcd: a cluster of thousands of groups must not fill it.
 #[test]
 fn status_lists_at_most_fifty_groups() {
     let policy = "waves: [{name: all, maxFailures: 100%}]";

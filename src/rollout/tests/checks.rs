@@ -76,7 +76,7 @@ fn check_that_fails_for_its_time_halts_and_is_named() {
         reason == "CheckFailed" && message.starts_with("the check errors fails: the query has a result; "),
         "{message}"
     );
-    // The cause of the halt stays, although the check is ok again; a person decides.
+    // The cause of the halt stays, although the check is ok again; a user decides.
     answer(&mut cluster, CheckState::Ok);
     cluster.run_until_stable();
     assert_eq!((cluster.phase("r2"), halted(&mut cluster)), (RolloutPhase::Halted, (reason, message)));
@@ -129,7 +129,7 @@ fn failing_check_with_on_failure_return_returns_all_groups() {
     assert!(halted.is_some_and(|text| text.contains("the check errors fails")), "{status:?}");
 }
 
-/// The query is about the revision that rolls, and is asked twice a minute while it rolls, and not after it.
+/// The query is about the revision that rolls, and runs twice a minute while it rolls, and not after it.
 #[test]
 fn query_has_the_values_of_the_rollout_and_runs_only_during_it() {
     let mut cluster = cluster(CHECKED);
@@ -188,8 +188,8 @@ fn new_leader_repeats_the_checks_before_a_wave_passes_without_a_write() {
     assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
 }
 
-/// A check that has been ok for hours says nothing about nodes that have run the change for four minutes. Nor does an
-/// answer that was asked for before.
+/// A check that has been ok for hours proves nothing about nodes that have run the change for four minutes. Nor does an
+/// answer to an earlier query.
 #[test]
 fn only_answers_about_the_nodes_of_a_wave_let_it_pass() {
     let mut cluster = cluster(&CHECKED.replace("soak: 10m", "soak: 0m"));
@@ -251,7 +251,7 @@ fn way_back_waits_for_no_check() {
     assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-1".to_owned(); 2], RolloutPhase::Complete));
 }
 
-/// A check without a value for one of its variables is never asked, and never ok.
+/// A check without a value for one of its variables is never sent, and never ok.
 #[test]
 fn check_without_a_value_is_unknown() {
     let mut cluster = cluster(&CHECKED.replace("release: '2026-08-20', ", "").replace("r=\"$RELEASE\",", ""));
@@ -319,7 +319,7 @@ proptest! {
                 }
             }
         }
-        // Once Prometheus answers again, and a person resumes, the rollout ends.
+        // Once Prometheus answers again, and a user resumes, the rollout ends.
         cluster.answers = [("errors".to_owned(), CheckState::Ok), ("slow".to_owned(), CheckState::Ok)].into();
         cluster.run(4);
         cluster.revision("r2").spec.orders.retries = 9;

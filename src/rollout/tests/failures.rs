@@ -154,7 +154,7 @@ fn resume_asks_again_what_the_change_means_for_a_group_that_could_not_use_it() {
         cluster.group("c").unusable_images.clear();
         cluster.run(if is_polled_before { 4 } else { 0 });
         cluster.revision("r2").spec.orders.retries = 1;
-        // The order is seen before the group is looked at again.
+        // The order is read before the group is reconciled again.
         cluster.advance_rollout();
         assert_eq!(cluster.phase("r2"), RolloutPhase::Rolling);
         cluster.run_until_stable();
@@ -334,7 +334,7 @@ fn few_lost_nodes_during_the_soak_are_chance_and_many_are_the_change() {
     }
 }
 
-/// While the API server calls many nodes unhealthy, none of them says anything about the change.
+/// While the API server calls many nodes unhealthy, none of them is evidence about the change.
 #[test]
 fn unhealthy_cluster_during_the_soak_is_not_a_failure() {
     let mut cluster = soaking();
@@ -408,8 +408,8 @@ fn failure_of_a_group_that_did_not_switch_is_not_the_revisions() {
     assert_eq!(cluster.group("a").status.boundaries_revision, Some(hash));
 }
 
-/// Percentages and failures before the first node need to know what the change means for each group. One of which AWS
-/// says nothing delays the change for ten minutes only. No tenant gets it earlier by its approval.
+/// Percentages and failures before the first node need to know what the change means for each group. One for which AWS
+/// does not answer delays the change for ten minutes only. No tenant gets it earlier by its approval.
 #[test]
 fn waves_open_when_the_change_is_assessed_or_after_ten_minutes() {
     for is_approved in [false, true] {
@@ -426,8 +426,8 @@ fn waves_open_when_the_change_is_assessed_or_after_ten_minutes() {
     }
 }
 
-/// A security fix does not wait for ten minutes, because AWS says nothing about one group. A clock that was wrong when the
-/// change came does not delay it, either.
+/// A security fix does not wait for ten minutes, because AWS does not answer for one group. A clock that was wrong when
+/// the change came does not delay it, either.
 #[test]
 fn urgent_change_is_assessed_within_a_minute() {
     let urgent = format!("urgentUntil: '2030-01-01T00:00:00Z'\n{}", CANARY);
@@ -448,8 +448,8 @@ fn urgent_change_is_assessed_within_a_minute() {
     }
 }
 
-/// The ConfigMap goes back to a change that was superseded, whose object is the newest again because a person deleted the
-/// one after it. What it means for the groups is asked again before a wave opens.
+/// The ConfigMap goes back to a change that was superseded, whose object is the newest again because a user deleted the
+/// one after it. Its impact on the groups is computed again before a wave opens.
 #[test]
 fn change_that_is_the_newest_again_is_assessed_again() {
     let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);

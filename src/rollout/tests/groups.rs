@@ -311,7 +311,7 @@ fn approval_counts_for_the_change_that_it_names() {
     );
 }
 
-/// An approval does not override people who stopped the change.
+/// An approval does not override users who stopped the change.
 #[test]
 fn approval_does_not_pass_a_halt_an_abort_a_pause_or_a_lock() {
     for stop in ["halt", "abort", "pause", "lock"] {
@@ -481,7 +481,7 @@ fn deleted_predecessor_causes_no_return() {
 }
 
 /// A user who deletes all earlier revisions, or restores a backup without them, must not release the change to every
-/// group. Nor to one of which the change makes the same texts: an alias in them stood for another image before.
+/// group. Nor to one of which the change makes the same texts: an alias in them resolved to another image before.
 #[test]
 fn deleted_history_opens_no_wave() {
     for has_same_texts in [false, true] {
@@ -553,7 +553,7 @@ fn group_whose_image_is_lost_is_held_until_a_person_names_one() {
 }
 
 /// A user who deletes every revision, or the CustomResourceDefinition, does not release the change to every group
-/// either: it is stored again, and nothing says that it is good. The canary still stops it when it fails there.
+/// either: it is stored again, and nothing shows that it is good. The canary still stops it when it fails there.
 #[test]
 fn history_that_was_deleted_with_the_change_opens_no_wave() {
     let returns = format!("{{onFailure: return, {CANARY}}}");
@@ -578,7 +578,7 @@ fn history_that_was_deleted_with_the_change_opens_no_wave() {
     }
 }
 
-/// The same for a change that people or failures had stopped: the result was deleted with it.
+/// The same for a change that users or failures had stopped: the result was deleted with it.
 #[test]
 fn aborted_change_that_was_deleted_with_its_history_begins_with_the_first_wave() {
     let mut cluster = two_waves();
@@ -594,8 +594,8 @@ fn aborted_change_that_was_deleted_with_its_history_begins_with_the_first_wave()
     assert_eq!(cluster.images(), ["ami-2", "ami-1", "ami-1"]);
 }
 
-/// Thousands of groups take longer to switch than the leader needs to look twice. A wave must not pass before its groups
-/// have switched, although it is not known what they have. A group that people put off is not waited for.
+/// Thousands of groups take longer to switch than the leader needs for two polls. A wave must not pass before its
+/// groups have switched, although it is not known what they have. A group that users deferred is not waited for.
 #[test]
 fn wave_waits_for_its_groups_whose_revision_is_unknown() {
     for is_locked in [false, true] {

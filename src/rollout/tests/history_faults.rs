@@ -16,7 +16,7 @@ fn break_text(cluster: &mut SimulatedCluster, revision: &str, key: &str, text: &
     cluster.upgrade();
 }
 
-/// A person creates an object whose name looks like that of a revision, and whose content no admin approved.
+/// A user creates an object whose name looks like that of a revision, and whose content no admin approved.
 #[test]
 fn foreign_revision_begins_and_ends_nothing_and_no_group_gets_its_content() {
     let mut cluster = two_waves();
@@ -41,8 +41,8 @@ fn foreign_revision_begins_and_ends_nothing_and_no_group_gets_its_content() {
     assert_eq!(cluster.revisions.len(), 3);
 }
 
-/// After an upgrade of the controller, what was complete may not parse any more. A still older one is not what groups
-/// were made from, and a failed group must not return to it, nor a new one begin with it.
+/// After an upgrade of the controller, what was complete may not parse any more. A still older one is not the revision
+/// of any group. A failed group must not return to it, nor a new one begin with it.
 #[test]
 fn rollout_waits_while_the_revision_to_return_to_cannot_be_read() {
     let mut cluster = two_waves();
@@ -123,7 +123,7 @@ fn predecessor_without_a_status_stays_the_one_that_the_rollout_recorded() {
     assert_eq!(cluster.revision("r3").status.clone().and_then(|status| status.stable).as_deref(), Some("r2"));
 }
 
-/// The next release of the controller hashes the texts of the ConfigMap in another way. What people and failures stopped
+/// The next release of the controller hashes the texts of the ConfigMap in another way. What users and failures stopped
 /// must not begin again because of that, nor a wave open, nor a soak start over.
 #[test]
 fn another_hash_of_the_same_texts_is_no_change() {
@@ -205,8 +205,8 @@ fn restore_of_another_release(cluster: &mut SimulatedCluster) {
     cluster.upgrade();
 }
 
-/// Nothing tells the revisions of a backup from objects that a person wrote. No node may be replaced because of them, and
-/// the admin must learn which ones they are, and which groups were made from them.
+/// The revisions of a backup cannot be distinguished from objects that a user wrote. No node may be replaced because of
+/// them, and the admin must learn which ones they are, and which groups were made from them.
 #[test]
 fn restored_revisions_of_another_release_replace_no_node_and_are_named() {
     let mut cluster = two_waves();
@@ -244,8 +244,8 @@ fn restored_revisions_of_another_release_replace_no_node_and_are_named() {
     );
 }
 
-/// People stopped a change. A backup brings the order back, and not what it was about, as far as the controller can tell.
-/// The change must not begin again before a person says so.
+/// People stopped a change. A backup brings the order back, and not what it was about, as far as the controller can
+/// detect. The change must not begin again before a user orders it.
 #[test]
 fn restored_change_that_people_stopped_does_not_begin_again() {
     for aborts in [false, true] {
@@ -265,8 +265,8 @@ fn restored_change_that_people_stopped_does_not_begin_again() {
     }
 }
 
-/// All revisions before a change are deleted while groups replace nodes for it, and then a person aborts it. Nothing is left
-/// to which groups could return, but no further node may be replaced.
+/// All revisions before a change are deleted while groups replace nodes for it, and then a user aborts it. Nothing is
+/// left to which groups could return, but no further node may be replaced.
 #[test]
 fn abort_without_a_history_stops_the_rotation() {
     let mut cluster = two_waves();

@@ -1,4 +1,4 @@
-//! What image aliases stand for, from revision to revision.
+//! The images that aliases resolve to, from revision to revision.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -149,8 +149,8 @@ fn new_image_waits_until_an_aborted_change_is_reverted() {
     assert_eq!(cluster.view().remedy_of_return(), "revert the ConfigMap");
 }
 
-/// A person orders the return from a complete change while AWS publishes an image: the next revision would have the texts of
-/// that change, and begin to take them to the groups again.
+/// A user orders the return from a complete change while AWS publishes an image. The next revision would have the texts
+/// of that change, and roll them out again.
 #[test]
 fn new_image_does_not_bring_a_change_again_that_is_being_aborted() {
     let mut cluster = Cluster::new();
@@ -264,7 +264,8 @@ fn removed_policy_releases_the_images() {
     assert_eq!((view.target.name.as_str(), view.target.images.len()), ("r2", 0), "groups keep what they have by now");
 }
 
-/// A group that is behind, or meets an alias first, must get what the next newer revision says, and not what AWS says now.
+/// A group that is behind, or uses an alias first, must get the image of the next newer revision, and not AWS's present
+/// one.
 #[test]
 fn unknown_alias_resolves_as_in_the_next_newer_revision() {
     let mut cluster = Cluster::new();

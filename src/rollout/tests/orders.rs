@@ -1,4 +1,4 @@
-//! Orders of people, and edits of the policy and of tenants, at times at which they mean something else.
+//! Orders of users, and edits of the policy and of tenants, at times at which they mean something else.
 
 use super::simulated_cluster::{CANARY, Group, SimulatedCluster, canary, group};
 use crate::api::{CheckState, RolloutPhase, WaveState};
@@ -136,8 +136,8 @@ fn tenant_edit_of_an_updated_group_does_not_wait_for_the_rollout() {
     assert_eq!(cluster.images(), ["ami-2", "ami-1"]);
 }
 
-/// An admin aborts a revision, and the correction reaches the ConfigMap before the controller has looked again. The groups
-/// must leave the bad revision as if the order had come a minute before.
+/// An admin aborts a revision, and the correction reaches the ConfigMap before the next poll. The groups must leave the
+/// bad revision as if the order had come a minute before.
 #[test]
 fn order_to_abort_counts_although_the_next_change_comes_in_the_same_second() {
     for ends in [false, true] {
@@ -163,7 +163,8 @@ fn order_to_abort_counts_although_the_next_change_comes_in_the_same_second() {
     }
 }
 
-/// A deferral is counted from the opening of its wave: while people have paused a change, the time of tenants must not run.
+/// A deferral is counted from the opening of its wave: while users have paused a change, the time of tenants must not
+/// run.
 #[test]
 fn paused_rollout_opens_no_wave() {
     let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);

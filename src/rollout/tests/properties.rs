@@ -167,8 +167,8 @@ fn check_waves(before: &SimulatedCluster, after: &SimulatedCluster, target: &str
     Ok(())
 }
 
-/// Every group that switches to a revision in its wave does so after all waves before it have passed, and never takes
-/// an older one by a wave; it makes nodes only from what it recorded; and a complete rollout has each group, or lists
+/// Every group that switches to a revision in its wave does so after all waves before it have passed. It never switches
+/// to an older one by a wave. It makes nodes only from what it recorded. A complete rollout has each group, or lists
 /// it.
 fn check_invariants(before: &SimulatedCluster, after: &SimulatedCluster) -> Result<(), TestCaseError> {
     check_history(before, after)?;
@@ -180,7 +180,7 @@ fn check_invariants(before: &SimulatedCluster, after: &SimulatedCluster) -> Resu
         // Nothing waits for a wave any more.
         let phase = after.phase_of(&target);
         let has_key = after.revisions.last().is_some_and(|found| found.spec.data.contains_key(ROLLOUT_KEY));
-        // A person may have cleared the status of one that was released before.
+        // A user may have cleared the status of one that was released before.
         let was_released = before.clone().view().is_none();
         let is_complete = phase == Some(RolloutPhase::Complete);
         prop_assert!(!has_key || is_complete || was_released, "{target} is released, and was {phase:?}");

@@ -40,9 +40,9 @@ pub(super) struct Group {
     pub bad_images: BTreeSet<String>,
     /// Images that the group cannot use.
     pub unusable_images: BTreeSet<String>,
-    /// Whether AWS answers when the controller asks what the target means for the group.
+    /// Whether AWS answers when the controller computes the impact of the target on the group.
     pub answers: bool,
-    /// What the controller knows of that.
+    /// The controller's record of it.
     pub known: Option<KnownImpact>,
     pub locked: bool,
     /// Why it does not switch to the target, at its latest pass.
@@ -119,7 +119,7 @@ pub(super) struct SimulatedCluster {
     pub budget_used_up: bool,
     /// What Prometheus answers to each check; without an answer it is unknown.
     pub answers: BTreeMap<String, CheckState>,
-    /// The queries that Prometheus was asked.
+    /// The queries that were sent to Prometheus.
     pub asked: Vec<String>,
     /// What it answered to which check and when.
     pub answered: Vec<(Instant, String, CheckState)>,
@@ -335,7 +335,7 @@ impl SimulatedCluster {
         self.known.as_ref().is_some_and(|view| view.urgent_until(self.now).is_some())
     }
 
-    /// What a wave waits for, as its status says.
+    /// What a wave waits for, by its status.
     pub(super) fn why(&self, name: &str, wave: &str) -> Option<String> {
         let found = self.revisions.iter().find(|revision| revision.metadata.name.as_deref() == Some(name));
         found?.status.as_ref()?.waves.iter().find(|found| found.name == wave)?.why.clone()
@@ -380,13 +380,13 @@ impl SimulatedCluster {
         found.map(|wave| wave.waiting.clone()).unwrap_or_default()
     }
 
-    /// What the status says of a check.
+    /// The state of a check in the status.
     pub(super) fn check(&self, revision: &str, name: &str) -> Option<CheckState> {
         let found = self.revisions.iter().find(|found| found.metadata.name.as_deref() == Some(revision));
         found?.status.as_ref()?.checks.iter().find(|check| check.name == name)?.state
     }
 
-    /// Asks Prometheus what is due, and returns how the checks stand.
+    /// Runs the queries that are due, and returns the results of the checks.
     pub(super) fn ask_checks(&mut self, view: &RolloutView) -> Vec<CheckResult> {
         let due = view.policy.checks.iter().filter(|_| view.asks_checks()).filter_map(|check| {
             let query = query(view, check, Some("prod")).ok()?;
@@ -409,7 +409,7 @@ impl SimulatedCluster {
         self.checks.results(view, Some("prod"), MAX_AGE, self.monotonic)
     }
 
-    /// One poll: each group is reconciled, then the rollout is looked at.
+    /// One poll: each group is reconciled, then the rollout is advanced.
     pub(super) fn poll(&mut self) {
         self.now += POLL;
         self.monotonic += POLL.unsigned_abs();
@@ -504,7 +504,7 @@ impl SimulatedCluster {
                 let is_locked = begins_nothing || waits_for_budget || group.blocked;
                 group.rotate(&content, is_locked, now);
             }
-            // The condition that says so is written.
+            // Its condition is written.
             RevisionDecision::Use { content: None, waits, .. } => {
                 group.waits = waits.map(|wait| wait.reason);
                 group.status.observed_generation = Some(group.generation);

@@ -61,7 +61,7 @@ fn failure_before_a_small_edit_is_not_forgotten_with_it() {
         cluster.group("c").bad_images.insert("ami-2".into());
         let view = cluster.view().expect("a rollout");
         cluster.now += jiff::SignedDuration::from_secs(15);
-        // The group has reported it, and the controller has not looked again.
+        // The group has reported it, and the controller has not polled again.
         cluster.reconcile(0, &view);
         edit(&mut cluster, 1);
         cluster.run_until_stable();
@@ -90,7 +90,7 @@ fn pause_after_a_small_edit_stops_the_rotation_of_the_canary() {
     }
 }
 
-/// The controller looks at the rollout before the canary is reconciled: its wave is not an empty one.
+/// The controller polls the rollout before the canary is reconciled: its wave is not an empty one.
 #[test]
 fn wave_of_a_canary_that_has_yet_to_switch_is_not_empty() {
     for edit in EDITS {
@@ -187,7 +187,7 @@ fn small_edit_does_not_resume_a_paused_rotation_before_its_wave() {
     }
 }
 
-/// A group that followed a complete revision late was paused by a person, and the next revision replaces its nodes. While
+/// A group that followed a complete revision late was paused by a user, and the next revision replaces its nodes. While
 /// it waits in the open wave, for other groups or for the budget, the controller must not resume what was paused.
 #[test]
 fn pause_of_a_late_group_holds_while_it_waits_in_an_open_wave() {

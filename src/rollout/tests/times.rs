@@ -353,7 +353,7 @@ fn urgency_lasts_for_seven_days_at_most() {
     }
 }
 
-/// A policy that people copy has to work.
+/// A policy that users copy has to work.
 #[test]
 fn each_example_reaches_every_group() {
     for (name, text) in [

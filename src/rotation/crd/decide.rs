@@ -105,7 +105,7 @@ pub(crate) enum CrdStrategyState {
     Acted(String),
     /// Waiting for a resource; a phrase that follows "waiting for".
     Waiting(String),
-    /// The upgrade makes no progress until a person acts.
+    /// The upgrade makes no progress until a user acts.
     Blocked(Reason, String),
 }
 
@@ -182,7 +182,7 @@ pub(crate) fn decide(input: &CrdStrategyInput) -> CrdStrategyDecision {
             waiting(format!("{} to be deleted", input.display_name(input.desired_name)))
         }
         Some(resource) => resource_present(input, resource),
-        // An active resource stays recorded, so that the next upgrade knows it.
+        // An active resource stays recorded, so that the next upgrade finds it.
         None if input.outdated == 0 && active_resources(input).next().is_some() => done(),
         None if input.outdated == 0 => CrdStrategyDecision { progress: Some(StrategyProgress::default()), ..done() },
         None => resource_absent(input),

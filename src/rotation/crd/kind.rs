@@ -27,8 +27,8 @@ pub(super) struct FinalPhases {
 }
 
 impl ResourceKind {
-    /// The final phases of a kind that the controller knows: a Workflow of Argo (`WorkflowPhase.Completed`), and a
-    /// RollingUpgrade of upgrade-manager (`FiniteStates`).
+    /// The final phases of the built-in kinds: a Workflow of Argo (`WorkflowPhase.Completed`), and a RollingUpgrade of
+    /// upgrade-manager (`FiniteStates`).
     pub(super) fn final_phases(&self) -> Option<FinalPhases> {
         match (self.kind.as_str(), self.group.as_str()) {
             // `Error`: a pod was deleted or its node is gone.

@@ -84,8 +84,8 @@ impl StatusMatcher {
         })
     }
 
-    /// Phase of a resource of this kind, from its own status. The spec's words come first; the final phases of a kind
-    /// that the controller knows count even if the spec does not name them.
+    /// Phase of a resource of this kind, from its own status. The spec's words come first; the final phases of a
+    /// built-in kind count even if the spec does not name them.
     pub(crate) fn phase(&self, object: &Value, kind: &ResourceKind) -> ResourcePhase {
         let status = match self.path.read(object) {
             Err(what) => return ResourcePhase::Unreadable(what),

@@ -22,7 +22,7 @@ impl StatusPath {
     /// The scalar at the path as text; empty if the field does not exist.
     ///
     /// # Errors
-    /// The value is a list or an object; the error says which.
+    /// The value is a list or an object; the error names which.
     pub(crate) fn read(&self, resource: &Value) -> Result<String, &'static str> {
         let found = self.0.iter().try_fold(resource, |value, name| value.get(name));
         match found {

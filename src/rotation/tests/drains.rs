@@ -271,7 +271,7 @@ fn pod_that_returns_to_its_cordoned_node_does_not_block_the_drain() {
     assert!(matches!(action(vec![of_others], 60), DrainAction::Evict(_)), "a person placed it, with nodeName");
 }
 
-/// The kubelet reports, and cannot end the pod: a volume hangs, for example. `drainForce` asks for an end.
+/// The kubelet reports, and cannot end the pod: a volume hangs, for example. `drainForce` requests an end.
 #[test]
 fn forced_drain_does_not_wait_for_pods_that_hang() {
     let member = node_instance("a").outdated().cordoned();

@@ -33,7 +33,7 @@ async fn first_instance_of_an_empty_group_was_not_in_service_before() {
     }
 }
 
-/// A person deletes a scaling group. What is read beside it says so first, and must not fail until the cache is too old.
+/// A user deletes a scaling group. What is read beside it says so first, and must not fail until the cache is too old.
 #[tokio::test]
 async fn group_that_aws_no_longer_knows_is_read_again() {
     let (fake, inventory) = inventory_with_fake_aws();

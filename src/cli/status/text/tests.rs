@@ -145,7 +145,7 @@ fn control_characters_of_messages_are_escaped() {
     assert!(!text.contains("\n  Ready True") && !text.contains('\u{1b}'), "{text}");
 }
 
-/// A tenant who reads of a scaling group and of missing nodes believes that the group is broken.
+/// A tenant who reads of a scaling group and of missing nodes would assume that the group is broken.
 #[test]
 fn fargate_group_speaks_of_profile_role_and_pods() {
     let mut details = details();

@@ -75,7 +75,7 @@ impl Apply for EksStep {
     }
 }
 
-/// Whether a smaller `maxSize` would terminate nodes that the plan did not know of: an autoscaler may have launched
+/// Whether a smaller `maxSize` would terminate nodes that the plan did not contain: an autoscaler may have launched
 /// them since. The next pass plans with them.
 async fn would_terminate_unplanned_nodes(
     run: &ApplyRun<'_>,
@@ -200,7 +200,7 @@ mod tests {
         }
     }
 
-    /// AWS numbers a version when it creates it. A person who reads `1 -> a new version` has to look for the number.
+    /// AWS numbers a version when it creates it. A user who reads `1 -> a new version` has to look for the number.
     #[tokio::test]
     async fn reason_of_a_new_pin_names_the_version_that_was_created() {
         let aws = Arc::new(FakeAws::default());

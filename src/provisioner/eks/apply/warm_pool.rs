@@ -8,7 +8,7 @@ use crate::provisioner::eks::warm_pool::may_replace;
 ///
 /// The plan was made from an answer that may be seconds old. Meanwhile the instance may have moved from the pool to the
 /// group, where it runs pods. Or it may be ready now, and the pool would lose more than half of its instances. So the
-/// controller asks AWS again, and the next pass decides about an instance that is left alone.
+/// controller reads from AWS again, and the next pass decides about an instance that is left alone.
 pub(super) async fn replace(run: &mut ApplyRun<'_>, group: &str, instance: &str) -> StepResult {
     let inventory = run.ctx.inventory;
     inventory.invalidate_group(group);

@@ -54,7 +54,7 @@ pub(super) fn tags(errors: &mut SpecErrors, cluster: &str, field: &str, given: &
     checked_tags(errors, field, given, |key| reserved_tag(key, cluster))
 }
 
-/// The tags of a list; `reserved` says why a key may not be set.
+/// The tags of a list; `reserved` gives the reason why a key may not be set.
 fn checked_tags(
     errors: &mut SpecErrors,
     field: &str,

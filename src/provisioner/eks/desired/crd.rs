@@ -8,7 +8,7 @@ use crate::boundaries::MergedAnnotations;
 use crate::rotation::crd::{CrdUpgrade, StatusMatcher, StatusPath, StatusValues, SubmissionPolicy, template};
 use crate::util::redact::Redacted;
 
-/// Parses the strategy `crd`, when the spec asks for it. The admin's submission policy is added later.
+/// Parses the strategy `crd`, when the spec requests it. The admin's submission policy is added later.
 pub(super) fn crd(
     errors: &mut SpecErrors,
     id: &GroupId,

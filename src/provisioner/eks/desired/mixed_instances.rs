@@ -8,7 +8,7 @@ use crate::aws::{InstanceTypeOverride, InstancesDistribution};
 /// The most instance types that AWS allows in one scaling group.
 pub const MAX_INSTANCE_TYPES: usize = 40;
 
-/// A mixed instances policy as the spec asks for it.
+/// A mixed instances policy as the spec requests it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct MixedInstances {
     /// The share of on-demand and spot capacity, and the allocation strategies.

@@ -25,9 +25,9 @@ pub struct DesiredSpec {
     pub min_size: i32,
     /// The scaling group's `maxSize`, in capacity units.
     pub max_size: i32,
-    /// The warm pool, if the spec asks for one.
+    /// The warm pool, if the spec requests one.
     pub warm_pool: Option<WarmSizes>,
-    /// Whether the spec, or the flag, asks for a launch template or a launch configuration.
+    /// Whether the spec, or the flag, requests a launch template or a launch configuration.
     pub scaling_configuration: ScalingConfigurationKind,
     /// How nodes are replaced.
     pub rolling_update: RollingUpdateSettings,
@@ -87,9 +87,9 @@ pub struct DesiredSpec {
     pub has_default_volume: bool,
     /// The default volume, if the image needs another one than `/dev/xvda` with 32 GiB.
     pub default_volume: Option<DefaultVolume>,
-    /// The spec's tags, and those for the cluster autoscaler when the annotation asks for them.
+    /// The spec's tags, and those for the cluster autoscaler when the annotation requests them.
     pub tags: Vec<Tag>,
-    /// Whether the annotation asks for tags for the cluster autoscaler.
+    /// Whether the annotation requests tags for the cluster autoscaler.
     pub has_autoscaler_tags: bool,
     /// Tags for resources that are created with an instance, such as volumes.
     pub tag_specifications: Vec<TagSpecification>,
@@ -116,7 +116,7 @@ pub struct ExistingRole {
     pub profile: String,
 }
 
-/// The image that a group asks for.
+/// The image that a group requests.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum ImageSource {
     /// `ami-...`

@@ -1,4 +1,4 @@
-//! Creates the launch template, or a version of it that holds what the spec asks for.
+//! Creates the launch template, or a version of it that holds what the spec requests.
 
 use crate::api::ScalingConfigurationKind;
 use crate::api::names::annotation;
@@ -25,7 +25,7 @@ pub(crate) struct TemplateContribution {
     pub cleanup: Vec<PlannedStep>,
 }
 
-/// A version that holds what the spec asks for.
+/// A version that holds what the spec requests.
 pub(crate) struct EnsuredVersion {
     /// The version to pin.
     pub pin: Pin,
@@ -83,8 +83,8 @@ pub(crate) fn ensure_version(input: &PlanInput, builder: &mut PlanBuilder) -> Op
     Some(EnsuredVersion { pin: Pin::Made { hash }, step: Some(step.into()) })
 }
 
-/// What another launch template means for the nodes, and how a person stops it. Those of the recorded version stay while its
-/// content is desired; what others were launched with, nothing tells any more.
+/// What another launch template means for the nodes, and how a user stops it. Those of the recorded version stay while
+/// its content is desired; what others were launched with is no longer recorded.
 fn consequence_of_new_template(input: &PlanInput) -> String {
     let desired = input.resolved.fingerprint.hash.as_str();
     let recorded = |pin: &TemplatePin| input.status.template.as_ref()?.hash_of_deleted(&pin.id, &pin.version);
@@ -116,11 +116,11 @@ pub(crate) fn new_version(input: &PlanInput, template: Option<&LaunchTemplate>) 
     }
 }
 
-/// The client token of the call that creates a version. EC2 answers a token that it knows with the first result, even
-/// if that was deleted since. So the token names what was observed: a retry after a lost response repeats it, and
-/// content that is wanted again later gets another one. It also names the version with which AWS refused the scaling
-/// group, because another client may have deleted it before it was recorded. That a read does not show it is not proof:
-/// the read may be older.
+/// The client token of the call that creates a version. EC2 answers a known token with the first result, even if that
+/// was deleted since. So the token names what was observed: a retry after a lost response repeats it, and content that
+/// is wanted again later gets another one. It also names the version with which AWS refused the scaling group, because
+/// another client may have deleted it before it was recorded. That a read does not show it is not proof: the read may
+/// be older.
 fn version_token(input: &PlanInput, template: Option<&LaunchTemplate>) -> String {
     let r = input.resolved;
     let pin = input.observed.scaling_group.as_ref().and_then(|group| group.template.as_ref());
@@ -148,7 +148,7 @@ pub(crate) fn launch_warnings(resolved: &ResolvedGroup) -> Vec<Event> {
     ignored.chain(is_old.then(|| Event::warning(EventReason::OsFamilyOutOfSupport, AMAZON_LINUX_2_ENDED))).collect()
 }
 
-/// The event for a new group that asks for a launch configuration; published once, with its launch template.
+/// The event for a new group that requests a launch configuration; published once, with its launch template.
 pub(crate) fn launch_configuration_unsupported(resolved: &ResolvedGroup) -> Option<Event> {
     const MESSAGE: &str = "spec.eks.type LaunchConfiguration is not supported: AWS allows no new launch configurations; \
                            the group uses an equivalent launch template instead; set the type to LaunchTemplate";

@@ -26,7 +26,7 @@ pub(crate) fn has_recorded_content(resolved: &ResolvedGroup, status: &InstanceGr
     hashes.flatten().any(|hash| *hash == resolved.fingerprint.hash)
 }
 
-/// The default volume for an image; `None` when it is the usual one, or EC2 does not tell the root device.
+/// The default volume for an image; `None` when it is the usual one, or EC2 does not return the root device.
 pub(crate) fn of_image(desired: &DesiredSpec, image: &Image) -> Option<DefaultVolume> {
     let usual = desired.block_devices.first().filter(|_| desired.has_default_volume)?;
     let is_data = |name: &&String| desired.os_family == OsFamily::Bottlerocket && *name == BOTTLEROCKET_DATA;
@@ -79,7 +79,7 @@ mod tests {
         DesiredSpec { os_family, ..parsed.expect("a group") }
     }
 
-    /// A group keeps its version when the controller learns another default, and its image is not read again.
+    /// A group keeps its version when the controller has another default, and its image is not read again.
     #[test]
     fn recorded_content_and_volume_are_kept() {
         let mut references = References::default();

@@ -151,7 +151,7 @@ mod tests {
     use super::*;
     use crate::aws::{BlockDevice, MetadataOptions};
 
-    /// People read the reasons in events, and look for the field in the spec.
+    /// Users read the reasons in events, and look for the field in the spec.
     #[test]
     fn reasons_name_the_fields_of_the_spec_and_only_what_differs() {
         let volume = |name: &str, size| BlockDevice {
@@ -190,7 +190,7 @@ mod tests {
             reasons,
             ["metadataOptions: httpPutHopLimit 2, httpEndpoint enabled, httpTokens required -> (none)"]
         );
-        // AWS may show what a person wrote. A difference without a reason would be no difference.
+        // AWS may show what a user wrote. A difference without a reason would be no difference.
         let twice = data(2, vec![volume("/dev/xvda", 40), volume("/dev/xvda", 50), volume("/dev/xvdb", 10)]);
         assert!(!template_data_drift(&twice, &to).is_empty());
     }

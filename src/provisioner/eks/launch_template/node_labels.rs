@@ -1,7 +1,7 @@
 //! Reads labels and taints back from user data that the controller rendered, so that a difference is named by keys and
-//! values. A version's description has only digests of them. What is read counts if it has the digest, or if it is the
-//! only such place in the user data, which is then the controller's own. No part of a user's script is taken for a
-//! label.
+//! values. A version's description has only digests of them. A place counts if its content has the digest. It also
+//! counts if it is the only such place in the user data: then it is the controller's own. No part of a user's script is
+//! taken for a label.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io::Read;

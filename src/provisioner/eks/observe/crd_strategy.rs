@@ -52,14 +52,15 @@ pub(crate) async fn observe(
     map_forbidden(submission_problem(o, crd, request).await)
 }
 
-/// Whether what a submission would be can be told although nothing is outdated: a template may read any field of the status.
+/// Whether the object of a submission can be computed although nothing is outdated: a template may read any field of
+/// the status.
 fn can_check_early(state: &ObservedState, status: &InstanceGroupStatus, group: &ScalingGroup) -> bool {
     let version = group.template.as_ref().and_then(|pin| version_number(pin, state.template.as_ref()));
     status.nodes.is_some() && (version.is_some() || launch_configuration::current_name(group).is_some())
 }
 
-/// Whether an earlier pass asked the API server about the kind of the resource, and nothing has changed since. A group with
-/// a problem asks again, so that the end of the problem is noticed.
+/// Whether an earlier pass read the kind of the resource, and nothing has changed since. A group with a problem reads
+/// it again, so that the end of the problem is noticed.
 fn was_checked(resolved: &ResolvedGroup, status: &InstanceGroupStatus) -> bool {
     let is_true = |kind: &str| status.conditions.iter().any(|c| c.r#type == kind && c.is_true());
     status.observed_generation == Some(resolved.desired.id.generation)
@@ -224,7 +225,7 @@ mod tests {
         resolved
     }
 
-    /// A person learns of a missing permission when the group is created or changed, and not in the middle of the first
+    /// A user learns of a missing permission when the group is created or changed, and not in the middle of the first
     /// rotation. A group that is Ready costs the API server nothing.
     #[tokio::test]
     async fn what_prevents_a_submission_is_found_before_nodes_are_outdated() {

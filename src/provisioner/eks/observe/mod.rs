@@ -139,10 +139,10 @@ pub(crate) async fn observe(
     Ok(state)
 }
 
-/// Reads role and profile of the derived name with their tags, which the list of all profiles does not contain. They are
-/// read when one of them exists and nothing else proves its owner, when the profile does not hold the role, and until the
-/// status records the region in their tags. They are read as well when the template lacks its tags or a version is about to
-/// be created, because then their tags may have been removed, too.
+/// Reads role and profile of the derived name with their tags, which the list of all profiles does not contain. They
+/// are read when one of them exists and nothing else proves its owner, or when the profile does not hold the role. They
+/// are also read until the status records the region in their tags. They are read as well when the template lacks its
+/// tags, or a version is about to be created: their tags may have been removed, too.
 async fn verify_role_ownership(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -236,8 +236,8 @@ async fn own_profile_and_policies(
     Ok((profile, attached))
 }
 
-/// The lifecycle hooks of a scaling group; `None` when neither the spec nor the status has any. One that the spec dropped is
-/// looked for in a recent answer: an older one may lack it, and it would leave the record and stay in AWS.
+/// The lifecycle hooks of a scaling group; `None` when neither the spec nor the status has any. One that the spec
+/// dropped is searched for in a recent answer: an older one may lack it, and it would leave the record and stay in AWS.
 async fn lifecycle_hooks(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -320,7 +320,7 @@ async fn orphaned_template(
     Ok(found.filter(|t| has_ownership_tags(&t.tags, &resolved.ownership_tags)))
 }
 
-/// Reads what only some situations need to tell which instances are outdated, for example when they were launched.
+/// Reads what the detection of outdated instances needs in some situations only, for example when they were launched.
 async fn observe_outdated(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -352,8 +352,8 @@ async fn observe_outdated(
     Ok(())
 }
 
-/// Reads what only some situations need to say how launches and replacements proceed, for example scaling activities while
-/// instances are missing.
+/// Reads what the report of launches and replacements needs in some situations only, for example scaling activities
+/// while instances are missing.
 async fn observe_progress(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -367,7 +367,7 @@ async fn observe_progress(
     let running: u32 = group.instances.iter().filter(runs).map(|i| i.weight).sum();
     let short = i64::from(running) < i64::from(group.desired);
     state.shortage_duration = o.process_state.track_shortage(&key, short, o.now);
-    // A process that has just started does not know the shortage, but the status says that nodes were missing.
+    // A process that has just started has no record of the shortage, but the status shows that nodes were missing.
     let was_short = status.conditions.iter().any(|c| c.r#type == condition::NODES_READY && !c.is_true());
     if short && (state.shortage_duration.as_secs() > 0 || was_short) {
         state.activities = o.inventory.activities(&group.name).await.map_err(aws)?.to_vec();
@@ -391,9 +391,9 @@ async fn observe_progress(
     Ok(())
 }
 
-/// The instances that left without the controller. The scaling activities are read only when there are some, and not from
-/// before the last poll: they would not explain what left since. Without an answer the next pass asks again, because
-/// nothing depends on it.
+/// The instances that left without the controller. The scaling activities are read only when there are some, and not
+/// from before the last poll: they would not explain what left since. Without an answer the next pass reads again,
+/// because nothing depends on it.
 async fn read_lost_instances(o: &Observer<'_>, key: &str, group: &ScalingGroup) -> Vec<LostInstance> {
     let stays = |instance: &&Instance| instance.state != InstanceState::Terminating;
     let present = group.instances.iter().filter(stays).map(|instance| instance.id.clone()).collect();
@@ -403,7 +403,7 @@ async fn read_lost_instances(o: &Observer<'_>, key: &str, group: &ScalingGroup) 
     }
     let activities = o.inventory.recent_activities(&group.name, o.max_cache_age).await.unwrap_or_default();
     let mut found = explained(left, &activities);
-    // Auto Scaling does not tell a reclaimed Spot Instance from one that a person terminated in EC2.
+    // Auto Scaling does not distinguish a reclaimed Spot Instance from one that a user terminated in EC2.
     let explained: Vec<_> = found.iter().take(lost_instances::MAX_EVENTS).map(|lost| lost.instance.clone()).collect();
     let reasons = o.inventory.aws().ec2.state_reasons(&explained).await.unwrap_or_default();
     lost_instances::add_state_reasons(&mut found, reasons.into_iter().collect());
@@ -412,8 +412,8 @@ async fn read_lost_instances(o: &Observer<'_>, key: &str, group: &ScalingGroup) 
     found
 }
 
-/// The launch template versions. The hash in the status is enough until something differs from it, or `rotate-at` asks for
-/// what the hash does not cover.
+/// The launch template versions. The hash in the status is enough until something differs from it, or `rotate-at`
+/// requests what the hash does not cover.
 ///
 /// The recorded hash holds however old the status is: a launch template cannot be modified, and its versions are numbered
 /// in the order of their creation, which can be neither specified nor replaced (Amazon EC2 API Reference,
@@ -435,7 +435,7 @@ async fn versions(
         pins.iter().filter(|p| p.id == template.id).filter_map(|p| version_number(p, Some(template))).collect();
     numbers.sort_unstable();
     numbers.dedup();
-    // EC2 deletes no default version, and only a launch tells that another one is gone.
+    // EC2 deletes no default version, and only a launch shows that another one is gone.
     let has_failed_launch = !o.is_forecast && o.process_state.take_unreported_failed_launch(&resolved.desired.id.key());
     let may_be_gone = o.inventory.has_new_default(template) || has_failed_launch;
     if may_be_gone {
@@ -500,7 +500,7 @@ async fn launch_configuration(
     Ok(found.map(|c| c.data.clone()))
 }
 
-/// What `find` knows about the instances of the group, by id.
+/// What `find` returns about the instances of the group, by id.
 fn by_instance<T>(group: Option<&ScalingGroup>, find: impl Fn(&str) -> Option<T>) -> BTreeMap<String, T> {
     let instances = group.iter().flat_map(|g| &g.instances);
     instances.filter_map(|i| Some((i.id.clone(), find(&i.id)?))).collect()

@@ -107,7 +107,8 @@ async fn misses_access_entry(o: &Observer<'_>, resolved: &ResolvedGroup, role_ar
     Ok(!has_entry.map_err(ObserveError::Aws)?)
 }
 
-/// Whether the group launches or runs instances with a role, by what AWS says of the versions that they are launched from.
+/// Whether the group launches or runs instances with a role, by AWS's data about the versions that they are launched
+/// from.
 async fn runs_with(o: &Observer<'_>, state: &ObservedState, role_arn: &str) -> ObserveResult<bool> {
     let (Some(group), template) = (&state.scaling_group, state.template.as_ref()) else { return Ok(false) };
     let pins = group.template.iter().chain(group.instances.iter().filter_map(|instance| instance.template.as_ref()));

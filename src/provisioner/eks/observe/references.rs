@@ -64,7 +64,7 @@ pub(crate) async fn references(o: &Observer<'_>, wanted: &DesiredSpec) -> Observ
     let found = environment.instance_type.as_present();
     if let Some((architecture, accelerator)) = found.and_then(|t| Some((t.architecture()?.to_owned(), t.accelerator))) {
         let parameter = |accelerator, version: &str| image_parameter(wanted, &architecture, accelerator, version);
-        // The alias has no version: an upgrade of the control plane changes what it stands for, as a new image does.
+        // The alias has no version: an upgrade of the control plane changes its image, as a new image does.
         let alias = |accelerator| parameter(accelerator, ANY_VERSION).map(|parameter| image_alias(&parameter));
         let both = |accelerator| parameter(accelerator, &cluster.version).zip(alias(accelerator));
         environment.image = image(o, both(accelerator)).await?;
@@ -146,14 +146,14 @@ fn allow_denied<T>(read: Result<Option<T>, AwsError>) -> ObserveResult<Lookup<T>
 /// Stands in an image alias for the version of the control plane.
 const ANY_VERSION: &str = "*";
 
-/// What people read of a parameter: the same for every version of the control plane.
+/// What users read of a parameter: the same for every version of the control plane.
 fn image_alias(parameter: &str) -> String {
     let path = parameter.strip_prefix("/aws/service/").unwrap_or(parameter);
     let path = path.strip_prefix("eks/optimized-ami/").unwrap_or(path);
     path.strip_suffix("/image_id").unwrap_or(path).replace("*/", "").replace("-*", "")
 }
 
-/// What a public parameter says, or what the revision of the group says that the alias stands for.
+/// The value of a public parameter, or the image that the group's revision records for the alias.
 async fn image(
     o: &Observer<'_>,
     parameter_and_alias: Option<(String, String)>,
@@ -296,7 +296,8 @@ mod tests {
         }
     }
 
-    /// What a revision says is not asked of AWS. What no revision says is the same for all groups until one does.
+    /// What a revision records is not read from AWS. What no revision records is the same for all groups until one
+    /// does.
     #[tokio::test]
     async fn alias_resolves_to_the_image_of_the_revision() {
         let aws = Arc::new(FakeAws::default());

@@ -77,7 +77,7 @@ pub struct RemainingResources {
     pub kept_entries: Vec<KeptEntry>,
     /// Another group that has to be deleted first, because it removes a shared entry.
     pub wait_for: Option<String>,
-    /// Why the group's entries in aws-auth cannot be looked for, if they may exist.
+    /// Why the group's entries in aws-auth cannot be searched for, if they may exist.
     pub unreadable_aws_auth: Option<String>,
     /// Who uses the group's own role, so that the role, its profile and its entries stay.
     pub role_in_use: Option<String>,

@@ -34,8 +34,8 @@ pub(super) async fn failed_launch(
     Ok(message.map(|message| FailedLaunch { message, retry_at: removed_at + o.launch_retry }))
 }
 
-/// When the rotation last took a node out of service. A process that starts in the middle of a rotation asks AWS once.
-/// It waits for the replacement of the last terminated instance, no matter who terminated it.
+/// When the rotation last took a node out of service. A process that starts in the middle of a rotation reads from AWS
+/// once. It waits for the replacement of the last terminated instance, no matter who terminated it.
 async fn last_node_removal(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -73,7 +73,7 @@ fn failed_since(activities: &[ScalingActivity], removed_at: Timestamp) -> Option
     if launches().any(|activity| activity.is_finished() && !activity.has_failed()) {
         return None;
     }
-    // An autoscaler that takes a request back cancels the launch, and AWS may not say why.
+    // An autoscaler that takes a request back cancels the launch, and AWS may not return the cause.
     let failed = launches().find(|activity| activity.has_failed())?;
     Some(if failed.message.is_empty() { failed.status.clone() } else { failed.message.clone() })
 }
@@ -94,7 +94,7 @@ pub(super) fn failed(
     let since = |m: &NodeInstance| Some((m.instance.id.clone(), m.instance.in_service_since?));
     let waiting = members.iter().filter(never_ready).filter_map(since).collect();
     let hash = &resolved.fingerprint.hash;
-    // A forecast asks what another revision would do. With a broken launch field, every instance would count as a replacement.
+    // A forecast plans with another revision. With a broken launch field, every instance would count as a replacement.
     let is_broken = resolved.broken.contains(Part::Launch);
     if is_broken || status.template.as_ref().and_then(|template| template.hash.as_ref()) != Some(hash) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! Asks who else launches from the group's launch template before something of it is deleted.
+//! Reads who else launches from the group's launch template before something of it is deleted.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -7,8 +7,8 @@ use crate::plan::{EksStep, PlannedStep, Step};
 use crate::provisioner::eks::observed::TemplateUser;
 use crate::provisioner::observe::Observer;
 
-/// A scaling group other than `own` that has instances from a launch template. Auto Scaling does not tell which scaling groups
-/// refer to a template without a list of all in the region, so that one without instances is not found.
+/// A scaling group other than `own` that has instances from a launch template. Only a list of all scaling groups in the
+/// region would show which of them refer to a template. One without instances is therefore not found.
 pub(super) async fn template_user(o: &Observer<'_>, template_id: &str, own: &str) -> AwsResult<Option<String>> {
     let found = o.inventory.aws().ec2.scaling_groups_of_template(template_id).await?;
     Ok(found.into_iter().find(|name| name != own))
@@ -21,8 +21,8 @@ pub(crate) struct TemplateUsers {
 }
 
 impl TemplateUsers {
-    /// Reads who else launches from the templates of which `steps` delete something, for the caller to plan again; empty when
-    /// nobody does. Each template is asked for once, and only when something of it is about to be deleted.
+    /// Reads who else launches from the templates of which `steps` delete something, for the caller to plan again;
+    /// empty when nothing does. Each template is read once, and only when something of it is about to be deleted.
     ///
     /// A failed read counts as a user: nothing of the group depends on the deletion.
     pub(crate) async fn read(

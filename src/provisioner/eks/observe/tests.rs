@@ -140,8 +140,8 @@ fn own_template(resolved: &ResolvedGroup) -> LaunchTemplate {
     }
 }
 
-/// A person deletes aws-auth, or applies an old copy, while the group changes its role. Nodes with the role before would be
-/// silent for good, and a group whose nodes are all silent is not rotated.
+/// A user deletes aws-auth, or applies an old copy, while the group changes its role. Nodes with the role before would
+/// be silent for good, and a group whose nodes are all silent is not rotated.
 #[tokio::test]
 async fn deleted_entry_of_a_role_that_the_group_still_runs_with_is_missing() {
     let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
@@ -224,9 +224,9 @@ async fn role_that_is_no_longer_used_is_read_in_the_pass_that_forgets_its_entry(
     assert!(observed.unused_role.is_none(), "it may have an entry as long as aws-auth cannot be parsed");
 }
 
-/// A group changes from its own role to a given one, and a tenant makes a mistake in the mixed instances policy before all nodes
-/// are replaced. What nodes should be like is not known then. The nodes that still run with the own role would lose the
-/// cluster, and their permissions.
+/// A group changes from its own role to a given one. A tenant makes a mistake in the mixed instances policy before all
+/// nodes are replaced. What nodes should be like is not known then. The nodes that still run with the own role would
+/// lose the cluster, and their permissions.
 #[tokio::test]
 async fn own_role_stays_while_it_is_not_known_which_nodes_are_outdated() {
     let (stub, mut resolved) = (Arc::new(FakeAws::default()), resolved());
@@ -277,8 +277,8 @@ async fn own_role_stays_while_it_is_not_known_which_nodes_are_outdated() {
     }
 }
 
-/// A person detached an instance from the scaling group to look into a problem, or launched one with the group's profile. It
-/// would lose its permissions with the role.
+/// A user detached an instance from the scaling group to look into a problem, or launched one with the group's profile.
+/// It would lose its permissions with the role.
 #[tokio::test]
 async fn own_role_stays_while_an_instance_outside_of_the_group_runs_with_it() {
     let (stub, mut resolved) = (Arc::new(FakeAws::default()), resolved());
@@ -330,8 +330,8 @@ async fn own_role_stays_while_an_instance_outside_of_the_group_runs_with_it() {
     assert!(unused.role.is_some() && unused.profile.is_some());
 }
 
-/// A person put the group's role into an instance profile of their own. IAM deletes no such role, and what launches with the
-/// profile would lose the role's policies before IAM says so.
+/// A user put the group's role into an instance profile of their own. IAM deletes no such role, and what launches with
+/// the profile would lose the role's policies before IAM returns the error.
 #[tokio::test]
 async fn role_in_an_instance_profile_of_others_stays() {
     let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
@@ -367,7 +367,7 @@ async fn role_in_an_instance_profile_of_others_stays() {
     assert_eq!(stub.calls("profiles"), 0, "the account may have thousands");
     stub.update(|d| d.instances = vec![("i-1".into(), other.arn.clone())]);
     assert_eq!(in_use().await.as_deref(), Some("the instance i-1"));
-    // A person removed the tags of the role, but not those of its profile.
+    // A user removed the tags of the role, but not those of its profile.
     stub.update(|d| {
         d.roles.insert(name.clone(), Role { tags: vec![], ..role.clone() });
         d.instances = vec![("i-2".into(), own_arn.clone())];
@@ -427,7 +427,7 @@ async fn last_user_of_a_role_waits_for_the_others_while_aws_auth_cannot_be_parse
     assert_eq!(found.wait_for.as_deref(), Some("team/app"));
 }
 
-/// In the mode API the cluster does not read aws-auth, so what a person left there must not delay a deletion.
+/// In the mode API the cluster does not read aws-auth, so what a user left there must not delay a deletion.
 #[tokio::test]
 async fn cluster_that_does_not_read_aws_auth_needs_no_readable_one() {
     let stub = Arc::new(FakeAws::default());
@@ -440,7 +440,7 @@ async fn cluster_that_does_not_read_aws_auth_needs_no_readable_one() {
     assert!(problem("CONFIG_MAP").await && problem("API_AND_CONFIG_MAP").await && !problem("API").await);
 }
 
-/// A person removes the status, or a backup brings the group back without it. The group would get a second scaling group,
+/// A user removes the status, or a backup brings the group back without it. The group would get a second scaling group,
 /// and a deletion would leave everything.
 #[tokio::test]
 async fn resources_are_found_by_their_tags_when_the_status_does_not_name_them() {
@@ -660,8 +660,8 @@ async fn forecast_takes_nothing_from_the_next_reconcile_and_reads_less() {
     assert_eq!(lost.into_iter().map(|lost| lost.instance).collect::<Vec<_>>(), ["i-2"]);
 }
 
-/// A person deletes the version that the group launches. Nothing but the failed launch shows it, and the group would stay
-/// without nodes until a person acts.
+/// A user deletes the version that the group launches. Nothing but the failed launch shows it, and the group would stay
+/// without nodes until a user acts.
 #[tokio::test]
 async fn version_in_use_is_read_again_after_each_failed_launch() {
     let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
@@ -735,7 +735,8 @@ async fn deletion_adopts_only_a_profile_that_contains_the_role() {
     }
 }
 
-/// EC2 deletes a launch template that a scaling group refers to, and a person's scaling group would launch nothing any more.
+/// EC2 deletes a launch template that a scaling group refers to, and a user's scaling group would launch nothing any
+/// more.
 #[tokio::test]
 async fn launch_template_of_a_deleted_group_stays_for_the_scaling_group_of_others() {
     let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());

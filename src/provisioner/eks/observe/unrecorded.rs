@@ -1,5 +1,5 @@
-//! Finds the resources of a group whose status does not name them: a person removed it, or a backup brought the group back
-//! without it. Only the tags prove whose they are.
+//! Finds the resources of a group whose status does not name them: a user removed it, or a backup brought the group
+//! back without it. Only the tags prove whose they are.
 
 use std::time::Duration;
 
@@ -26,8 +26,8 @@ pub(crate) async fn form_in_use(o: &Observer<'_>, cluster: &str, id: &GroupId) -
     Ok(None)
 }
 
-/// The name of the launch template that the group continues to use: the recorded one, or without a record one that an earlier
-/// InstanceGroup of this name left, which a person deleted together with its status. `None` for the derived name.
+/// The name of the launch template that the group continues to use: the recorded one, or without a record one that an
+/// earlier InstanceGroup of this name left, which a user deleted together with its status. `None` for the derived name.
 pub(crate) async fn template_name(
     o: &Observer<'_>,
     cluster: &str,
@@ -94,7 +94,7 @@ pub(crate) async fn names(o: &Observer<'_>, cluster: &str, id: &GroupId) -> Obse
 }
 
 async fn has_scaling_group(o: &Observer<'_>, name: &str, tags: &[Tag]) -> ObserveResult<bool> {
-    // AWS refuses to look for a longer name.
+    // AWS rejects a search for a longer name.
     if name.len() > MAX_SCALING_GROUP_NAME {
         return Ok(false);
     }

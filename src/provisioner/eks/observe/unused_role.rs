@@ -14,9 +14,10 @@ use crate::provisioner::role_users::other_profiles;
 
 /// Reads the controller's own role once nothing runs with it; `None` while it may be in use, or without one.
 ///
-/// The record of its policies says that there is one. It is read until the record is empty, or until the plan keeps it.
-/// Its join entries are gone before. What the status still records of them is not asked: the plan that forgets the last one
-/// deletes the role as well. Otherwise the group would be Ready first, and the role would stay until the next resync.
+/// The record of its policies shows that there is one. It is read until the record is empty, or until the plan keeps
+/// it. Its join entries are gone before. What the status still records of them is not used: the plan that forgets the
+/// last one deletes the role as well. Otherwise the group would be Ready first, and the role would stay until the next
+/// resync.
 pub(crate) async fn observe(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -69,8 +70,8 @@ pub(crate) async fn observe(
     Ok(Some(unused))
 }
 
-/// Whether instances run with the profile of the group's own role. The scaling group does not show one that a person detached
-/// from it or launched beside it; a deletion of the group leaves the role to such an instance as well.
+/// Whether instances run with the profile of the group's own role. The scaling group does not show one that a user
+/// detached from it or launched beside it; a deletion of the group leaves the role to such an instance as well.
 pub(super) async fn runs_instances(o: &Observer<'_>, profile: Option<&InstanceProfile>) -> ObserveResult<bool> {
     let Some(profile) = profile else { return Ok(false) };
     let running = o.inventory.aws().ec2.instances_with_profiles(std::slice::from_ref(&profile.arn)).await;

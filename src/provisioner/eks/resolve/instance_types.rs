@@ -1,4 +1,4 @@
-//! What the instance types of a group say: whether they exist and share an architecture, similar ones, and pod limits.
+//! Properties of a group's instance types: existence, architecture, similar types, pod limits.
 
 use std::collections::BTreeMap;
 

@@ -118,7 +118,7 @@ pub fn resolve_with_errors(
     let cluster = env.cluster.as_ref().ok_or_else(|| broken.errors_after(unknown_cluster(&desired)))?;
     let join_method = join_method(desired.join_auth, cluster, CLUSTER_FIELD).unwrap_or_else(|problem| {
         broken.push(&[Part::Join], problem);
-        // The cluster's own mode says which entries have an effect. None is changed.
+        // The cluster's own mode determines which entries have an effect. None is changed.
         access_entries::join_method(JoinAuth::Auto, &cluster.authentication_mode)
             .unwrap_or(JoinMethod::AwsAuth { remove_other: false })
     });
@@ -284,7 +284,7 @@ fn bootstrap_input(
         cluster: cluster.name.clone(),
         endpoint: unless_discovered(&cluster.endpoint),
         ca_base64: unless_discovered(&cluster.ca),
-        // Bottlerocket asks EKS for the range in its IP family, and writes no IPv4 range either.
+        // Bottlerocket reads the range in its IP family from EKS, and writes no IPv4 range either.
         service_cidr: if cluster.is_ipv6 && desired.os_family == OsFamily::Bottlerocket {
             String::new()
         } else {
@@ -311,7 +311,7 @@ fn group_tags(
 ) -> Vec<Tag> {
     use crate::api::names::tag;
     let mut tags: BTreeMap<_, _> = desired.tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
-    // The autoscaler cannot learn the pod addresses of a Windows node from a group without nodes, so a tag names them.
+    // The autoscaler cannot derive the pod addresses of a Windows node from a group without nodes, so a tag names them.
     if let Some(found) = instance_type.filter(|_| has_address_tag(desired)) {
         let key =
             format!("{}node-template/resources/vpc.amazonaws.com/PrivateIPv4Address", tag::CLUSTER_AUTOSCALER_PREFIX);

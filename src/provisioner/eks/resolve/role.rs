@@ -46,7 +46,7 @@ pub(super) fn resolve_role(
             let id = Some(profile_role.id.clone());
             return ResolvedRole { arn: profile_role.arn.clone(), profile_arn: profile.arn.clone(), id };
         }
-        // The spec need not name the profile: it is looked for under the name of the role.
+        // The spec need not name the profile: it is searched for under the name of the role.
         (Some(ExistingRole { role, profile: name }), None) if profile.is_none() && name == role => {
             let rule = "has no instance profile of its name in this account";
             let remedy =

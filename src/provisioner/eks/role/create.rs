@@ -86,7 +86,7 @@ fn policies(input: &PlanInput, builder: &mut PlanBuilder) {
     let (r, attached) = (input.resolved, &input.observed.attached_policies);
     let role = &r.names.role;
     let recorded = input.status.managed.as_ref().map(|m| m.policies.as_slice()).unwrap_or_default();
-    // A new role has no policies yet, and the event about the deleted one tells enough.
+    // A new role has no policies yet, and the event about the deleted one is enough.
     if was_ready(input.status) && input.observed.instance_profile.as_ref().is_some_and(|profile| profile.role.is_some())
     {
         for policy in r.managed_policies.iter().filter(|p| recorded.contains(p) && !attached.contains(p)) {

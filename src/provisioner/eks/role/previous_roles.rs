@@ -17,8 +17,9 @@ use crate::provisioner::eks::warm_pool;
 use crate::provisioner::rejected_fields::Part;
 use crate::provisioner::role_users::KeptEntry;
 
-/// Whether all instances, and the version that the group launches, use the desired role. While a field of the launch cannot be
-/// used, no instance counts as outdated, and those from before a change of the role may still run with the role before.
+/// Whether all instances, and the version that the group launches, use the desired role. While a field of the launch
+/// cannot be used, no instance counts as outdated. Those from before a change of the role may still run with the role
+/// before.
 pub(crate) fn all_nodes_use_role(
     resolved: &ResolvedGroup,
     state: &ObservedState,
@@ -51,8 +52,8 @@ pub(crate) fn restore_missing(input: &PlanInput, builder: &mut PlanBuilder) {
     builder.steps.extend(previous.missing_access_entries.iter().map(put_access_entry));
 }
 
-/// Whether the last nodes that may run with a previous role are leaving, so that its entries, or the role, are unused soon.
-/// No watch tells when AWS has terminated them.
+/// Whether the last nodes that may run with a previous role are leaving, so that its entries, or the role, are unused
+/// soon. No watch reports when AWS has terminated them.
 pub(crate) fn waits_for_departure(input: &PlanInput) -> bool {
     let (resolved, previous) = (input.resolved, &input.observed.previous_roles);
     let managed = input.status.managed.as_ref();

@@ -1,7 +1,7 @@
-//! The tag that says in which region the group's own role is used. Pure.
+//! The tag with the region in which the group's own role is used. Pure.
 //!
 //! A group adds the tag to an existing role when its scaling group launches with the role's instance profile in this
-//! region, and nothing speaks for the use in another region. A role without the tag is used all the same.
+//! region. Nothing may indicate a use in another region. A role without the tag is used all the same.
 
 use serde_json::json;
 
@@ -21,7 +21,7 @@ fn own_role(state: &ObservedState) -> Option<(&Role, &InstanceProfile)> {
     profile.role.as_ref().filter(|profile_role| profile_role.name == role.name).map(|_| (role, profile))
 }
 
-/// What the tags of the group's own role say about the region; `None` when they were not read.
+/// The region in the tags of the group's own role; `None` when they were not read.
 pub(crate) fn claim_of(resolved: &ResolvedGroup, state: &ObservedState) -> Option<RegionClaim> {
     let (role, profile) = own_role(state)?;
     Some(role_region::region_claim(role, Some(profile), &resolved.ownership_tags, &resolved.region))
@@ -64,7 +64,7 @@ pub(crate) fn plan_claim(input: &PlanInput, builder: &mut PlanBuilder) {
             add_missing_tags(role, profile, &r.iam_tags(), builder);
         }
         RegionClaim::Claimable => {
-            // Another region may have used the role before it was tagged, so its deletion looks at the last use again.
+            // Another region may have used the role before it was tagged, so its deletion reads the last use again.
             let ids = AdoptedResources {
                 role: Some(role.id.clone()),
                 profile: Some(profile.id.clone()),
@@ -93,7 +93,7 @@ fn add_missing_tags(role: &Role, profile: &InstanceProfile, tags: &[Tag], builde
     }
 }
 
-/// Blocks a group whose role belongs to another region and lacks the policies that the spec asks for.
+/// Blocks a group whose role belongs to another region and lacks the policies that the spec requests.
 pub(crate) fn report_foreign_role(input: &PlanInput, builder: &mut PlanBuilder) {
     let r = input.resolved;
     let Some(region) = role_of_other_region(input).filter(|_| r.own_role) else { return };

@@ -93,8 +93,8 @@ pub fn needs_observation(status: &InstanceGroupStatus, outdated: usize) -> bool 
     outdated > 0 || is_adopted || decide::is_unfinished(status)
 }
 
-/// What would prevent the next upgrade of a group without outdated nodes. It is reported at once: otherwise a person learns
-/// of it in the middle of the first rotation.
+/// What would prevent the next upgrade of a group without outdated nodes. It is reported at once: otherwise a user
+/// learns of it in the middle of the first rotation.
 pub(crate) fn submission_problem(input: &PlanInput) -> Option<SpecError> {
     match input.observed.strategy_state.as_ref()? {
         StrategyState::Refused(problem) => Some(problem.clone()),

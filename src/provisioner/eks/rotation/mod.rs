@@ -79,8 +79,8 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
     }
 }
 
-/// The nodes that the controller itself may replace or remove, and the outcome while a resource of a strategy that the
-/// group no longer has is still at work.
+/// The nodes that the controller itself may replace or remove. Also the outcome while a resource of a strategy that the
+/// group no longer has is still active.
 fn candidates(
     input: &PlanInput,
     members: &[NodeInstance],
@@ -227,7 +227,7 @@ fn was_halted(input: &PlanInput) -> bool {
     same && input.status.conditions.iter().any(|c| c.r#type == condition::ROTATION_HALTED && c.is_true())
 }
 
-/// Why no node can be replaced: a field is broken that says how, or with what.
+/// Why no node can be replaced: a field is broken that defines how, or with what.
 fn replacement_problem(input: &PlanInput) -> Option<(Reason, String)> {
     input.resolved.broken.problem_of(&[Part::Launch, Part::Rotation])
 }

@@ -75,7 +75,7 @@ fn launch_drift(
     let recorded = |pin: &TemplatePin| status.template.as_ref()?.hash_of_deleted(&pin.id, &pin.version);
     let is_gone = |number: &i64| !state.versions.contains_key(number);
     match launch_version(state, instance) {
-        // A person deleted the template that the instance was launched from, and it has the desired content.
+        // A user deleted the template that the instance was launched from, and it has the desired content.
         None if other.and_then(recorded) == Some(desired) => Vec::new(),
         None => {
             let pin = instance.template.as_ref().map(|p| p.id.as_str());
@@ -91,7 +91,7 @@ fn launch_drift(
             );
             reasons
         }
-        // A person deleted only the version.
+        // A user deleted only the version.
         Some(number) if is_gone(&number) && instance.template.as_ref().and_then(recorded) == Some(desired) => {
             Vec::new()
         }

@@ -1,6 +1,6 @@
-//! Tells who created what a scaling group launches from: a launch template version or a launch configuration.
+//! Determines who created what a scaling group launches from: a launch template version or a launch configuration.
 //!
-//! What another controller or a person created has no hash of its inputs. It counts as up to date at its first
+//! A resource of another controller or of a user has no hash of its inputs. It counts as up to date at its first
 //! observation. The status then records the desired hash for it, so that a later change of the spec is noticed.
 
 use crate::api::{InstanceGroupStatus, TemplateStatus};
@@ -8,7 +8,7 @@ use crate::aws::{Instance, TemplatePin};
 use crate::plan::Drift;
 use crate::provisioner::eks::observed::{ObservedState, version_number};
 
-/// Who created a launch template version or launch configuration, and the content that it stands for.
+/// Who created a launch template version or launch configuration, and the content that it represents.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum TemplateOrigin {
     /// The controller created it from inputs with this hash.
@@ -16,7 +16,7 @@ pub(crate) enum TemplateOrigin {
         /// SHA-256 of the inputs, in hex.
         hash: String,
     },
-    /// It was adopted. It stands for the inputs with this hash, which were desired at the adoption.
+    /// It was adopted. It represents the inputs with this hash, which were desired at the adoption.
     Adopted {
         /// SHA-256 of the inputs, in hex; see `adoption_key` for launch configurations.
         hash: String,
@@ -90,8 +90,8 @@ pub(crate) fn may_record_configuration(status: &InstanceGroupStatus, name: &str)
         || status.template.as_ref().is_some_and(|t| t.version.as_deref() == Some(name))
 }
 
-/// The newest adopted version that stands for the content with this hash. Nodes of older versions date from the previous
-/// controller and count as up to date too.
+/// The newest adopted version that represents the content with this hash. Nodes of older versions date from the
+/// previous controller and count as up to date too.
 pub(crate) fn newest_adopted_version(
     state: &ObservedState,
     status: &InstanceGroupStatus,
@@ -105,8 +105,8 @@ pub(crate) fn newest_adopted_version(
     recorded.adopted_version.as_ref()?.parse().ok()
 }
 
-/// Whether the template with this ID was the group's own, and is gone: somebody deleted it, and the controller made another
-/// one or is about to.
+/// Whether the template with this ID was the group's own, and is gone: a client deleted it, and the controller made
+/// another one or is about to.
 pub(crate) fn was_recreated(state: &ObservedState, status: &InstanceGroupStatus, id: &str) -> bool {
     let recorded = status.template.as_ref();
     let deleted = recorded.and_then(|recorded| recorded.deleted.as_ref()).map(|deleted| deleted.id.as_str());
@@ -134,7 +134,7 @@ pub(super) fn launch_version(state: &ObservedState, instance: &Instance) -> Opti
     version_number(pin, state.template.as_ref())
 }
 
-/// Whether a pin refers to another template than the group's own. Its version numbers say nothing about this one.
+/// Whether a pin refers to another template than the group's own. Its version numbers are unrelated to this one.
 pub(super) fn is_of_other_template(state: &ObservedState, pin: &TemplatePin) -> bool {
     state.template.as_ref().is_some_and(|t| t.id != pin.id && !pin.id.is_empty())
 }

@@ -1,9 +1,9 @@
 //! Lifecycle hooks of the scaling group.
 //!
-//! PutLifecycleHook changes a hook in place, but keeps the optional fields that the call leaves out. A hook that loses one
-//! is therefore deleted and created again. DeleteLifecycleHook completes the lifecycle actions of the hook: AWS terminates
-//! a launching instance, and no longer waits with the termination of another. So a hook is kept while an instance of the
-//! group or of its warm pool waits in a hook of its transition, and while a lock is set.
+//! PutLifecycleHook changes a hook in place, but keeps the optional fields that the call leaves out. A hook that loses
+//! one is therefore deleted and created again. DeleteLifecycleHook completes the lifecycle actions of the hook: AWS
+//! terminates a launching instance, and no longer waits with the termination of another. So a hook is kept while an
+//! instance of the group or of its warm pool waits in a hook of its transition. It is also kept while a lock is set.
 
 use crate::api::{InstanceGroupStatus, ManagedAttributes};
 use crate::aws::{InstanceState, LifecycleHook, ScalingGroup, WarmPhase};

@@ -1,9 +1,9 @@
 //! Tags of the spec that change on running instances (`inPlace: [tags]`).
 //!
 //! Auto Scaling gives an instance the tags that the scaling group has at its launch, and never changes them. So the
-//! scaling group gets the new tags first. The status says which tags the running instances have. Before a change it
-//! also says which values the change may set, until its end is recorded. The process may stop in between, or the spec
-//! may change again.
+//! scaling group gets the new tags first. The status records which tags the running instances have. Before a change it
+//! also records which values the change may set, until its end is recorded. The process may stop in between, or the
+//! spec may change again.
 
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -15,12 +15,12 @@ pub struct LostInstance {
     pub instance: String,
     /// What Auto Scaling did with it.
     pub activity: ScalingActivity,
-    /// Why EC2 ended the instance; `None` if EC2 does not say.
+    /// Why EC2 ended the instance; `None` if EC2 does not return it.
     pub state_reason: Option<StateReason>,
 }
 
 impl LostInstance {
-    /// Whether EC2 ended the instance, and neither a person nor a program.
+    /// Whether EC2 ended the instance, and neither a user nor a program.
     fn is_by_ec2(&self) -> bool {
         self.state_reason.as_ref().is_some_and(|reason| reason.is_spot_interruption() || reason.is_by_ec2())
     }
@@ -121,7 +121,7 @@ mod tests {
         assert!(message.contains("Detaching") && !message.contains("erminat"), "{message}");
     }
 
-    /// Auto Scaling says the same of both: that its health check found the instance terminated.
+    /// Auto Scaling reports the same for both: that its health check found the instance terminated.
     #[test]
     fn reclaimed_spot_instance_is_distinguished_from_a_user_termination() {
         let activities =

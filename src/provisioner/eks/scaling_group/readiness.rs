@@ -115,7 +115,7 @@ fn starting(group: &ScalingGroup) -> Option<String> {
     }
 }
 
-/// What Auto Scaling says about the latest terminations, while instances are missing.
+/// Auto Scaling's messages about the latest terminations, while instances are missing.
 fn terminations(input: &PlanInput, missing: i64) -> Vec<String> {
     if missing == 0 {
         return Vec::new();

@@ -3,9 +3,9 @@
 //!
 //! AWS documents that TerminateInstanceInAutoScalingGroup can decrement the desired capacity, but not whether by one or
 //! by the instance's weight. With weights, nodes are therefore removed so that both are right. The lightest ones are
-//! removed first, one at a time, with the desired capacity as far below the running capacity as Auto Scaling takes no
-//! node for it. By one, it then equals what is left, and no node is launched again. By the weight, it stays as far
-//! below as before, which `minSize` must allow.
+//! removed first, one at a time. The desired capacity is then below the running capacity, but so little that Auto
+//! Scaling terminates no node for it. By one, it then equals what is left, and no node is launched again. By the
+//! weight, it stays as far below as before, which `minSize` must allow.
 
 use super::mixed_instances;
 use crate::aws::{Instance, InstanceState, MixedPolicy, ScalingGroup, ScalingGroupChange};

@@ -42,8 +42,8 @@ pub struct BootstrapInput {
     pub ca_base64: String,
     /// The cluster's service CIDR, IPv4 or IPv6; empty when unknown.
     pub service_cidr: String,
-    /// The service CIDR that the bootstrap script of Windows assumes if it is given none; `None` if it asks EKS, when unknown,
-    /// and for the other families.
+    /// The service CIDR that the bootstrap script of Windows assumes if it is given none; `None` if it reads the range
+    /// from EKS, when unknown, and for the other families.
     pub assumed_service_cidr: Option<&'static str>,
     /// Node labels.
     pub labels: BTreeMap<String, String>,

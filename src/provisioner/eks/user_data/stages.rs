@@ -62,7 +62,7 @@ impl Stage {
     }
 }
 
-/// The family to render for: a `NodeConfigYaml` stage forces Amazon Linux 2023, whatever the annotation says.
+/// The family to render for: a `NodeConfigYaml` stage forces Amazon Linux 2023, whatever the annotation is.
 pub fn effective_family(family: OsFamily, stages: &[Stage]) -> OsFamily {
     if stages.iter().any(|stage| stage.kind == StageKind::NodeConfig) { OsFamily::AmazonLinux2023 } else { family }
 }

@@ -93,7 +93,7 @@ pub(super) fn check_systemd_arguments(input: &BootstrapInput) -> Result<(), User
     open.map_or(Ok(()), |_| Err(invalid_value(ARGUMENTS, REDACTED, UNPAIRED_RULE)))
 }
 
-/// Rejects text that quoting cannot protect on Windows. EC2Launch searches the whole text for its tags, and an old
+/// Rejects text that quoting cannot protect on Windows. EC2Launch searches the whole text for its tags. An old
 /// PowerShell reads a script in the machine's code page, where other bytes can be quotes.
 pub(super) fn check_windows(input: &BootstrapInput) -> Result<(), UserDataError> {
     let tag = |text: &str| {

@@ -29,8 +29,8 @@ $IMDSToken = Invoke-RestMethod -Method Put -Uri 'http://169.254.169.254/latest/a
 $Lifecycle = Invoke-RestMethod -Uri 'http://169.254.169.254/latest/meta-data/autoscaling/target-lifecycle-state' -Headers @{ 'X-aws-ec2-metadata-token' = $IMDSToken }
 "#;
 
-/// EC2Launch runs user data once. On a warm instance it is scheduled to run again at the next start, with the command of
-/// EC2Launch v1 when that is installed, else of v2.
+/// EC2Launch runs user data once. On a warm instance it is scheduled to run again at the next start. The command is
+/// that of EC2Launch v1 if it is installed, else of v2.
 const WARM_CHECK: &str = r#"if ($Lifecycle -like '*Warmed*') {
   $EC2LaunchScript = 'C:\ProgramData\Amazon\EC2-Windows\Launch\Scripts\InitializeInstance.ps1'
   if (Test-Path $EC2LaunchScript) {

@@ -34,7 +34,7 @@ pub(crate) fn current_version_key(
     Some([pinned].into_iter().chain(rotate_at).chain(left).collect::<Vec<_>>().join(" "))
 }
 
-/// Whether the group has a warm pool that neither the controller created nor the spec asks for.
+/// Whether the group has a warm pool that neither the controller created nor the spec requests.
 pub(crate) fn is_foreign(input: &PlanInput) -> bool {
     let recorded = input.status.managed.as_ref().is_some_and(|m| m.warm_pool);
     let exists = input.observed.scaling_group.as_ref().is_some_and(|g| g.warm_pool.is_some());
@@ -72,7 +72,7 @@ fn forget_current_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut Pl
     }
 }
 
-/// Creates, changes or deletes the warm pool as the spec asks; a foreign pool is kept.
+/// Creates, changes or deletes the warm pool as the spec requests; a foreign pool is kept.
 pub(crate) fn plan_pool(
     input: &PlanInput,
     group: &ScalingGroup,
@@ -238,9 +238,9 @@ pub(crate) fn is_blocked_by_transitions(
     !old.is_empty() && pool.iter().any(|w| w.phase != WarmPhase::Ready) && next_batch(pool, old).is_empty()
 }
 
-/// Outdated warm instances that are not terminating yet. Those that were marked unhealthy count: AWS checks the health of an
-/// instance in its launch hook only when that ends (Amazon EC2 Auto Scaling User Guide, "Health checks for instances in a
-/// warm pool"), and it may enter service until then.
+/// Outdated warm instances that are not terminating yet. Those that were marked unhealthy count: AWS checks the health
+/// of an instance in its launch hook only when that ends (Amazon EC2 Auto Scaling User Guide, "Health checks for
+/// instances in a warm pool"). It may enter service until then.
 fn outdated_instances<'a>(
     resolved: &ResolvedGroup,
     state: &'a ObservedState,
