@@ -253,7 +253,7 @@ fn content_name(choice: &RevisionDecision) -> Option<String> {
 /// The revision that the status lists for a group. One that cannot take another one stays on what it has.
 fn listed_revision(
     view: &RolloutView,
-    group: &GroupFacts,
+    group: &GroupView,
     choice: &RevisionDecision,
     is_stuck: bool,
 ) -> Option<String> {

@@ -73,7 +73,7 @@ class GroupLaunches(Lifecycle):
         """EC2 ends an instance that it has accepted before it runs, for example because its volumes cannot be decrypted.
 
         Amazon EC2 Auto Scaling User Guide, "Troubleshoot: EC2 instance launch failures", Client.InternalError. The activity is
-        that of https://github.com/gruntwork-io/terratest/pull/693.
+        that of the pull request "Try to stabilize tests" of gruntwork-io/terratest.
         """
         if instance.state != "pending" or member.phase != "Pending":
             return

@@ -209,9 +209,9 @@ def check_activity(member: Member) -> None:
     """Refuse to terminate an instance that is being launched, or moved into or out of Standby.
 
     Amazon EC2 Auto Scaling API Reference, TerminateInstanceInAutoScalingGroup, Errors: ScalingActivityInProgress. The wording, and
-    that a launch counts, are from https://github.com/kubernetes/kops/issues/6900 and
-    https://github.com/LeanerCloud/AutoSpotting/pull/354; that a move to Standby counts, from
-    https://github.com/keikoproj/upgrade-manager/issues/77. Repeated terminations are accepted.
+    that a launch counts, are from "Rolling Update Should Retry on ScalingActivityInProgress" of kubernetes/kops and
+    "Implement event-based instance replacement" of LeanerCloud/AutoSpotting; that a move to Standby counts, from
+    "Terminate may fail and proceed in case transition to standby takes too long" of keikoproj/upgrade-manager. Repeated terminations are accepted.
     """
     is_moving = member.state.startswith("Pending") or member.state == "EnteringStandby"
     if is_moving and member.activity and "EndTime" not in member.activity:

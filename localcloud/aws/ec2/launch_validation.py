@@ -94,7 +94,7 @@ def tag_key_problem(options: dict[str, Any], keys: Iterable[str]) -> str | None:
     """Why EC2 cannot show these tags of an instance in its metadata, or None.
 
     Amazon EC2 User Guide, "Work with instance tags in instance metadata". The wording is from the scaling activity in
-    https://github.com/terraform-aws-modules/terraform-aws-eks/issues/1785.
+    "AutoScalingGroup timeout: Status Reason" of terraform-aws-modules/terraform-aws-eks.
     """
     if options.get("InstanceMetadataTags") != "enabled":
         return None

@@ -28,8 +28,8 @@ def check_service_linked_role(simulator: Any, response: Any, name: str) -> None:
     """Refuse a call of EKS whose caller may not read the service-linked role of EKS.
 
     EKS looks for the role with the caller's permissions. The wording is from
-    https://github.com/terraform-aws-modules/terraform-aws-eks/issues/823 (AWSServiceRoleForAmazonEKSNodegroup) and
-    https://github.com/awsdocs/amazon-eks-user-guide/issues/279 (AWSServiceRoleForAmazonEKSForFargate).
+    "Terraform aws_eks_node_group cannot find service linked role" of terraform-aws-modules/terraform-aws-eks and, for
+    AWSServiceRoleForAmazonEKSForFargate, "Failed to validate if SLR" of awsdocs/amazon-eks-user-guide.
     """
     signed = CREDENTIAL.search(response.headers.get("Authorization", ""))
     if signed and simulator.faults.denies("iam:GetRole", signed[1]):

@@ -519,7 +519,7 @@ fn group_whose_spec_is_the_same_continues_with_a_history_that_began_late() {
         cluster.run(5);
         let waits = cluster.group("a").waits;
         assert_eq!(waits, uses_alias.then_some(WaitReason::RevisionUnknown), "an alias: {uses_alias}");
-        assert!(!cluster.groups[1].log.iter().any(|did| matches!(did, Did::Replaced { .. })), "no node is replaced");
+        assert!(!cluster.groups[1].log.iter().any(|did| matches!(did, RecordedAction::Replaced { .. })), "no node is replaced");
         assert_eq!(cluster.images()[2], "ami-1", "the wave of the others is not open");
     }
 }
@@ -537,7 +537,7 @@ fn group_whose_image_is_lost_is_held_until_a_person_names_one() {
         view.stored.values_mut().for_each(|stored| stored.has_lost_images = true);
         let choice = choose(&DecisionInput {
             view: &view,
-            group: a.facts(&forecast, None),
+            group: a.group_view(&forecast, None),
             merged_hash: &|_| None,
             uses_alias: &|_| uses_alias,
             has_room: &|_| true,

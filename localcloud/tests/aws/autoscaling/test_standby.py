@@ -116,7 +116,7 @@ def test_an_instance_terminated_in_standby_is_not_replaced_again(aws, groups):
 def test_an_instance_is_not_terminated_before_it_has_reached_standby(aws, groups, control):
     """Amazon EC2 Auto Scaling API Reference, TerminateInstanceInAutoScalingGroup, Errors: ScalingActivityInProgress.
 
-    With a load balancer, the move lasts as long as the deregistration: https://github.com/keikoproj/upgrade-manager/issues/77.
+    With a load balancer, the move lasts as long as the deregistration (keikoproj/upgrade-manager, "Terminate may fail").
     """
     group = groups.make(1, MinSize=0, DesiredCapacity=1)
     (instance,) = groups.settle(group, 1)

@@ -92,7 +92,7 @@ def test_selectors_have_namespaces_and_at_most_five_labels(profiles, call, selec
 
 
 def test_creation_requires_that_the_caller_may_read_the_service_linked_role(call, aws, control):
-    """https://github.com/awsdocs/amazon-eks-user-guide/issues/279."""
+    """awsdocs/amazon-eks-user-guide, "Failed to validate if SLR: AWSServiceRoleForAmazonEKSForFargate already exists"."""
     control.post("faults", action="deny", service="iam", operation="GetRole", count=-1)
     message = "Failed to validate if SLR: AWSServiceRoleForAmazonEKSForFargate already exists due to missing permissions for 'iam:GetRole'"
     assert client_error(aws.eks.create_fargate_profile, **call) == ("InvalidRequestException", message)

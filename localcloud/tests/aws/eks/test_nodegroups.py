@@ -210,7 +210,7 @@ def test_deletion_takes_time_and_removes_all_resources(aws, managed, simulator):
 
 
 def test_creation_requires_that_the_caller_may_read_the_service_linked_role(aws, managed, control):
-    """https://github.com/terraform-aws-modules/terraform-aws-eks/issues/823; the Amazon EKS User Guide only has the permission to create it."""
+    """terraform-aws-modules/terraform-aws-eks, "aws_eks_node_group cannot find service linked role"; the Amazon EKS User Guide only has the permission to create it."""
     given = managed.parameters(0)
     control.post("faults", action="deny", service="iam", operation="GetRole", count=-1)
     message = "Failed to validate if SLR: AWSServiceRoleForAmazonEKSNodegroup already exists due to missing permissions for 'iam:GetRole'"
