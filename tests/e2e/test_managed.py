@@ -121,7 +121,7 @@ def test_the_image_of_arm_nodes_is_not_lost_with_its_field(tenant):
     group.change(amiType=None, volSize=30)
     message = group.wait_condition("Stalled", reason="InvalidSpec")["message"]
     assert "amiType is omitted" in message and "AL2023_ARM_64_STANDARD" in message, message
-    assert group.names == before and not [e for e in tenant.cloud.aws_events(mark) if e["operation"] == "CreateNodegroup" and tenant.namespace in str(e)]
+    assert group.names == before and not [e for e in tenant.cloud.aws_events(mark) if e.get("operation") == "CreateNodegroup" and tenant.namespace in str(e)]
     group.change(amiType="AL2023_ARM_64_STANDARD")
     group.wait(lambda g: g.names and g.names != before and g.nodegroup(before[0]) is None, what="the replacement")
     assert group.wait_ready(nodes=1).nodegroup()["diskSize"] == 30

@@ -108,14 +108,17 @@ async fn simulate(
 ) -> AwsResult<Vec<PreflightCheck>> {
     let mut checks = Vec::new();
     for policy in &policies.policies {
-        let (mut allowed, mut failed_checks) = (0, Vec::new());
+        let (mut allowed, mut has_own_action, mut failed_checks) = (0, false, Vec::new());
         for mut simulated in policy.simulations() {
             if simulated.actions.iter().any(|action| action == ASKS_ABOUT_ITSELF) {
                 simulated.resource = Some(role.to_owned());
             }
             for (action, decision) in aws.iam.simulate_policy(role, &simulated).await? {
                 match decision {
-                    PolicyDecision::Allowed => allowed += 1,
+                    PolicyDecision::Allowed => {
+                        allowed += 1;
+                        has_own_action |= !policies.is_in_another(policy, &action);
+                    }
                     PolicyDecision::Unclear => failed_checks.push(PreflightCheck::new(
                         "iam",
                         Finding::Unknown,
@@ -128,7 +131,7 @@ async fn simulate(
             }
         }
         let name = policy.name;
-        if allowed == 0 && !policies.is_needed(policy, used) {
+        if !has_own_action && !policies.is_needed(policy, used) {
             let message = format!("{role} does not have the policy {name}, and nothing in this cluster needs it");
             checks.push(PreflightCheck::new("iam", Finding::Note, message));
         } else if failed_checks.is_empty() {
@@ -139,6 +142,14 @@ async fn simulate(
         }
     }
     Ok(checks)
+}
+
+impl IamPolicies {
+    /// Whether another policy grants the action too, so that it does not prove that the role has this one.
+    fn is_in_another(&self, policy: &IamPolicy, action: &str) -> bool {
+        let others = self.policies.iter().filter(|other| other.name != policy.name);
+        others.flat_map(IamPolicy::simulations).any(|simulated| simulated.actions.iter().any(|other| other == action))
+    }
 }
 
 fn denied(action: &str, resource: Option<&str>, policy: &str) -> PreflightCheck {
