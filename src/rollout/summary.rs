@@ -251,12 +251,7 @@ fn content_name(choice: &RevisionDecision) -> Option<String> {
 }
 
 /// The revision that the status lists for a group. One that cannot take another one stays on what it has.
-fn listed_revision(
-    view: &RolloutView,
-    group: &GroupView,
-    choice: &RevisionDecision,
-    is_stuck: bool,
-) -> Option<String> {
+fn listed_revision(view: &RolloutView, group: &GroupView, choice: &RevisionDecision, is_stuck: bool) -> Option<String> {
     match choice.switches_to() {
         Some(_) if is_stuck => group.recorded(view).map(|own| own.name.clone()),
         Some(_) | None => content_name(choice),

@@ -2,7 +2,9 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::simulated_cluster::{CANARY, RecordedAction, FAILURE_DELAY, Group, SimulatedCluster, canary, group, hash_of};
+use super::simulated_cluster::{
+    CANARY, FAILURE_DELAY, Group, RecordedAction, SimulatedCluster, canary, group, hash_of,
+};
 use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
 use crate::rollout::{DecisionInput, RevisionDecision, RevisionImpact, SwitchReason, WaitReason, choose};
@@ -519,7 +521,10 @@ fn group_whose_spec_is_the_same_continues_with_a_history_that_began_late() {
         cluster.run(5);
         let waits = cluster.group("a").waits;
         assert_eq!(waits, uses_alias.then_some(WaitReason::RevisionUnknown), "an alias: {uses_alias}");
-        assert!(!cluster.groups[1].log.iter().any(|did| matches!(did, RecordedAction::Replaced { .. })), "no node is replaced");
+        assert!(
+            !cluster.groups[1].log.iter().any(|did| matches!(did, RecordedAction::Replaced { .. })),
+            "no node is replaced"
+        );
         assert_eq!(cluster.images()[2], "ami-1", "the wave of the others is not open");
     }
 }
