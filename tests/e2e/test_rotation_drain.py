@@ -5,7 +5,8 @@ import time
 
 import pytest
 
-from e2e import rotation
+from e2e import harness, rotation
+from localcloud.tests import support
 
 TWO_POLLS = 7
 """Seconds in which the controller looks at a group at least twice: enough for it to do what it must not."""
@@ -38,8 +39,11 @@ def test_a_pod_of_two_budgets_is_reported_with_both(tenant):
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 1)
     tenant.deployment("app", 1, rotation.pool(tenant), {"maxUnavailable": 1})
-    tenant.apply({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "second"}, "spec": {"maxUnavailable": 1, "selector": {}}})
     tenant.wait_pods_running(1)
+    # Of several budgets, Kubernetes counts a change of their pod for one (pkg/controller/disruption, getPdbForPod).
+    budget = f"/apis/policy/v1/namespaces/{tenant.namespace}/poddisruptionbudgets/app"
+    support.eventually(lambda: tenant.cloud.get(budget).get("status", {}).get("currentHealthy") == 1, harness.WAIT, "a budget that counts the pod")
+    tenant.apply({"apiVersion": "policy/v1", "kind": "PodDisruptionBudget", "metadata": {"name": "second"}, "spec": {"maxUnavailable": 1, "selector": {}}})
     old = group.instances()
     tenant.set_defaults(image=new_image)
     found = group.wait_condition("DrainBlocked", reason="EvictionBlocked")
