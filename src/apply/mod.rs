@@ -1,8 +1,8 @@
 //! Applies a plan step by step and returns what was done.
 //!
-//! A failing step ends the pass. The exceptions are a denied step that the rest does not depend on, a rejected change of a
-//! node in place, and a denied join entry: see `independent_failures`. A missing permission for a tag does not stop a rotation. When AWS denies a call
-//! to many groups, only a few of them try it.
+//! A failing step ends the pass. The exceptions are a denied step that the rest does not depend on, a rejected change of
+//! a node in place, and a denied join entry: see `independent_failures`. A missing permission for a tag does not stop a
+//! rotation. When AWS denies a call to many groups, only a few of them try it.
 //!
 //! The right to write is checked before every step, and `lock-upgrades` before every disruptive step. Before every step
 //! of a deletion, the controller reads from the API server whether the group is still being deleted. A new group may

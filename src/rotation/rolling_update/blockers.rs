@@ -140,11 +140,12 @@ fn stayed_ready(input: &RollingUpdateInput, member: &NodeInstance) -> bool {
     loss(input, member).is_some_and(|(started, lost)| lost.duration_since(started) >= input.join_timeout)
 }
 
-/// When the node of an instance started, and when it stopped being Ready; `None` if it has never been Ready. A process
-/// observes an instance that started before it later than the Node was created. A Node that was deleted and registered
-/// again is younger than its instance.
+/// When the instance of a node began to serve, and when the node stopped being Ready; `None` if it has never been Ready. If
+/// this process did not observe the beginning, the earlier one of its first observation and the creation of the Node counts.
+/// The Node alone proves nothing: one of a warm pool is older, and one that was registered again is younger.
 fn loss(input: &RollingUpdateInput, member: &NodeInstance) -> Option<(Timestamp, Timestamp)> {
     let node = member.node.as_ref().filter(|node| node.has_become_unready())?;
-    let in_service_since = member.instance.in_service_since.unwrap_or(input.now);
-    Some((in_service_since.min(node.created_at), node.ready_changed_at?))
+    let (in_service_since, lost) = (member.instance.in_service_since.unwrap_or(input.now), node.ready_changed_at?);
+    let was_observed = !member.instance.was_in_service && in_service_since <= lost;
+    Some((if was_observed { in_service_since } else { in_service_since.min(node.created_at) }, lost))
 }

@@ -100,9 +100,14 @@ fn failed_replacements_halt_the_rotation() {
             "lost soon after this process started",
             node_instance("n")
                 .unready_since(60)
-                .with(|m| m.instance.in_service_since = Some(ago(300)))
+                .with(|m| (m.instance.in_service_since, m.instance.was_in_service) = (Some(ago(300)), true))
                 .node(|n| n.created_at = ago(7200)),
             false,
+        ),
+        (
+            "Ready and lost within its time, after it had joined from a warm pool",
+            node_instance("n").in_service_since(300).unready_since(60).node(|n| n.created_at = ago(7200)),
+            true,
         ),
         (
             "Ready and lost within its time, and deleted and registered again",
