@@ -6,7 +6,7 @@ import re
 import yaml
 
 from campaign import scenario as scenarios
-from campaign.spec_generator import PEOPLE, SHARED
+from campaign.spec_generator import PEOPLE, POD_ROLES, SHARED
 from e2e import logs
 
 NAMESPACE = "camp"
@@ -89,8 +89,16 @@ def fields_in_place(spec):
 
 
 def is_shared(arn):
-    """Whether several groups are given this role. Its access entry has the tags of the group that came first."""
-    return arn.endswith(f"/{PEOPLE}{SHARED}")
+    """Whether several groups may be given this role. Its access entry has the tags of the group that came first."""
+    return arn.endswith(f"/{PEOPLE}{SHARED}") or arn in POD_ROLES
+
+
+def pod_roles_that_join(run):
+    """The roles of users whose pods of Fargate profiles may join in the end, among those that groups name then."""
+    picture = run["end"]
+    named = json.dumps([group["spec"] for group in picture["kubernetes"]["groups"]])
+    entries = {entry["rolearn"] for entry in yaml.safe_load(picture["kubernetes"]["map_roles"] or "[]") or []} | set(picture["aws"]["access"])
+    return {arn for arn in POD_ROLES if arn in named and arn in entries}
 
 
 def given_roles(run):

@@ -27,6 +27,8 @@ def end_state(run, reference):
     for role in sorted(state.given_roles(reference) ^ state.given_roles(run.raw)):
         if not run.raw["scenario"].get("taken over") and not is_of_node_group(run, role) and not run.lost_the_record_of(role):
             yield None, f"{role} may join in one of the run and the reference", []
+    for role in sorted(state.pod_roles_that_join(reference) ^ state.pod_roles_that_join(run.raw)):
+        yield None, f"{role} may join in one of the run and the reference", []
 
 
 def _any_access(found, run, group):

@@ -368,6 +368,20 @@ def test_the_access_entry_of_a_role_that_groups_share():
     assert "end_state" in found(one, other)
 
 
+def test_the_access_entry_of_a_pod_execution_role_that_groups_share():
+    """The same with the role of users for the pods of Fargate profiles. Without the entry, no pod of theirs starts."""
+    one, other = Story().run(), Story().run()
+    arn = "arn:aws:iam::123456789012:role/pods-1"
+    for run, group in ((one, "alpha"), (other, "bravo")):
+        tags = {"instancegroups.keikoproj.io/Namespace": "camp", "instancegroups.keikoproj.io/InstanceGroup": group}
+        run["end"]["aws"]["access"][arn] = {"principalArn": arn, "type": "FARGATE_LINUX", "tags": tags}
+        spec = {"provisioner": "eks-fargate", "eks-fargate": {"podExecutionRoleArn": arn}}
+        run["end"]["kubernetes"]["groups"].append({"metadata": {"name": "other", "namespace": "camp"}, "spec": spec})
+    assert "end_state" not in found(one, other)
+    other["end"]["aws"]["access"].clear()
+    assert "end_state" in found(one, other)
+
+
 def test_the_entry_of_a_role_whose_record_was_wiped():
     """A user wipes the status just after the spec left the role; nothing says any more who made the entry."""
 
