@@ -27,6 +27,7 @@ from botocore.config import Config
 
 from localcloud.tests import support
 from e2e import logs
+from e2e.changes import Changes
 from localcloud.controlplane import processes
 
 GROUPS = "/apis/instancemgr.keikoproj.io/v1alpha1"
@@ -37,7 +38,9 @@ FINALIZER = "finalizer.instancegroups.keikoproj.io"
 OWNERSHIP = "instancegroups.keikoproj.io/"
 REPEATED_TAINTS = [{"key": "twice", "value": value, "effect": "NoSchedule"} for value in ("1", "2")]
 """Taints with which no kubelet starts: the API server accepts them, and the controller does not."""
+NODES = "/api/v1/nodes"
 CONFIG = "/api/v1/namespaces/instance-manager/configmaps/instance-manager"
+CONFIG_EVENTS = "/apis/events.k8s.io/v1/namespaces/instance-manager/events"
 AWS_AUTH = "/api/v1/namespaces/kube-system/configmaps/aws-auth"
 BASIC = support.REPOSITORY / "boundaries" / "basic.yaml"
 TIME_SCALE = "0.2"
@@ -55,6 +58,9 @@ _MAKING_CLIENTS = threading.Lock()
 
 class Cloud(support.Cloud):
     """A running local cloud with AWS, and what tests ask of it."""
+
+    control_plane = None
+    """Set for a cloud of a test's own."""
 
     @classmethod
     def shared(cls):
@@ -94,7 +100,7 @@ class Cloud(support.Cloud):
 
     def control(self, method, name, /, **body):
         """Asks the simulator's control endpoint, see localcloud/aws/control.py."""
-        self.asked.add("control")
+        self.asked.add(f"control/{name}")
         answer = support.session().request(method, f"{self['control']}/{name}", json=body, timeout=60)
         assert answer.ok, answer.text
         return answer.json()
@@ -134,6 +140,23 @@ class Cloud(support.Cloud):
         self.asked.add("audit")
         return logs.read(self["audit_log"])[self._description.get("audited_before", 0) + after :]
 
+    def eventually(self, check, timeout=WAIT, what="the expected state", names=lambda: [""], failed=str):
+        """Waits until `check()` gives something true, and returns that; failing, shows what `failed()` gives.
+
+        It looks again when a log of the cloud has a new line about what `check` asked for, with one of the texts that
+        `names()` gives. Looks in short intervals would cost more than the controller under test.
+        """
+        start = time.monotonic()
+        while True:
+            self.asked.clear()
+            changes = Changes(self)
+            if answer := check():
+                return answer
+            waited = time.monotonic() - start
+            if waited > timeout:
+                pytest.fail(f"{what} did not come within {timeout} s; last: {answer!r}\n{failed()}", pytrace=True)
+            changes.wait(support.poll_interval(waited), self.asked.copy(), names())
+
     def edit_config_map(self, change, path=CONFIG):
         """Gives the ConfigMap's `data` to `change`, which changes it in place, and writes it. It starts again when another client has written meanwhile."""
         while True:
@@ -154,7 +177,7 @@ class Cloud(support.Cloud):
 
     def config_events(self, text):
         """Events on the admin's ConfigMap whose message holds `text`."""
-        found = self.get("/apis/events.k8s.io/v1/namespaces/instance-manager/events")["items"]
+        found = self.get(CONFIG_EVENTS)["items"]
         return [e for e in found if e["regarding"]["kind"] == "ConfigMap" and text in (e.get("note") or "")]
 
     def install(self, config=BASIC):
@@ -269,11 +292,12 @@ class Controller:
         """
         deadline = time.monotonic() + patience
         while self.ready() and time.monotonic() < deadline:
+            changes = Changes(self.cloud)
             revision = revision_of(self.cloud.get(CONFIG)["data"])
             with contextlib.suppress(requests.ConnectionError):
                 if f'revision="{revision}"' in self.metrics() and self.cloud.config_events(revision):
                     return
-            time.sleep(0.05)
+            changes.wait(0.02, {CONFIG_EVENTS}, ["/namespaces/instance-manager/events"])
 
     def stop(self):
         """Asks it to end, and waits; returns its exit code."""
@@ -327,7 +351,7 @@ class Tenant:
         if namespace:
             # An earlier test may have used the name, and its namespace ends later than the test.
             place = f"/api/v1/namespaces/{namespace}"
-            support.eventually(lambda: cloud.api("GET", place).status_code == 404, WAIT, f"the end of an earlier namespace {namespace}")
+            cloud.eventually(lambda: cloud.api("GET", place).status_code == 404, what=f"the end of an earlier namespace {namespace}")
         cloud.create("/api/v1/namespaces", {"metadata": metadata})
 
     def set_defaults(self, annotations=None, spec=None, eks=None, **configuration):
@@ -398,7 +422,7 @@ class Tenant:
 
         def check():
             return sum(map(is_running, self.pods())) == count
-        support.eventually(check, WAIT, f"{count} running pods in {self.namespace}")
+        self.cloud.eventually(check, what=f"{count} running pods in {self.namespace}", names=lambda: [self.namespace])
 
     def aws_events(self, after=0):
         """What the simulator's log says about this tenant's groups."""
@@ -419,16 +443,12 @@ class Group:
         self.path = f"{GROUPS}/namespaces/{tenant.namespace}/instancegroups/{name}"
         self.key = f"{tenant.namespace}/{name}"
         self.scaling_group = f"{self.cloud['cluster_name']}-{tenant.namespace}-{name}"
-        self._version = None
-        """The resource version of the object that was read last."""
 
     # what it is
 
     def get(self):
         """The object, or None."""
-        found = self.cloud.get(self.path)
-        self._version = found and found["metadata"]["resourceVersion"]
-        return found
+        return self.cloud.get(self.path)
 
     def status(self):
         """Its status, empty when there is none."""
@@ -471,7 +491,7 @@ class Group:
     def nodes(self):
         """Its Node objects, whichever labels they have: found by the ids of its instances."""
         ids = set(self.instances(None))
-        return [n for n in self.cloud.get("/api/v1/nodes")["items"] if n["spec"].get("providerID", "").rsplit("/", 1)[-1] in ids]
+        return [n for n in self.cloud.get(NODES)["items"] if n["spec"].get("providerID", "").rsplit("/", 1)[-1] in ids]
 
     def ready_nodes(self):
         """Those that are Ready and not cordoned."""
@@ -518,37 +538,16 @@ class Group:
 
     def wait(self, predicate, timeout=WAIT, what="the expected state"):
         """Waits until `predicate(self)` gives something true, and returns that; failing, shows what there is."""
-        start = time.monotonic()
-        changes = None
-        while True:
-            self.cloud.asked.clear()
-            if answer := predicate(self):
-                if changes is not None:
-                    changes.close()
-                return answer
-            waited = time.monotonic() - start
-            if waited > timeout:
-                pytest.fail(f"{what} of {self.key} did not come within {timeout} s; last: {answer!r}\n{self.diagnostics()}", pytrace=True)
-            if self.cloud.asked == {self.path} and self._version is not None:
-                changes = changes or self._changes(self._version)
-                if next(changes, None) is not None:
-                    continue
-                changes = None
-            else:
-                time.sleep(support.poll_interval(waited))
+        return self.cloud.eventually(lambda: predicate(self), timeout, f"{what} of {self.key}", self._names, self.diagnostics)
 
-    def _changes(self, version, seconds=2):
-        """Gives something with each change of the object after that resource version, until `seconds` have passed. A watch
-        costs less than looks at the object in short intervals, and waits no longer than necessary."""
-        collection = self.path.rpartition("/")[0]
-        query = f"watch=true&fieldSelector=metadata.name%3D{self.name}&resourceVersion={version}&timeoutSeconds={seconds}"
-        try:
-            with self.cloud.api("GET", f"{collection}?{query}", stream=True) as answer:
-                answer.raise_for_status()
-                for line in answer.iter_lines(chunk_size=None):
-                    yield line
-        except requests.RequestException:  # The API server is away, and the next look tells.
-            time.sleep(support.poll_interval(seconds))
+    def _names(self):
+        """Texts of which a log's line about this group holds one. In a cloud of the test's own, each line may be about it."""
+        if self.cloud.control_plane is not None:
+            return [""]
+        if NODES not in self.cloud.asked:
+            return [self.tenant.namespace]
+        states = [e for e in self.cloud.aws_events() if e["kind"] == "state" and e["object"] == "node"]
+        return [self.tenant.namespace, *{e["id"] for e in states if self.tenant.namespace in e.get("group", "")}]
 
     def wait_ready(self, nodes=None, timeout=WAIT):
         """Waits until it has converged on the present generation, with that many Ready nodes when given."""

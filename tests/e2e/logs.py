@@ -46,6 +46,26 @@ class Log:
             return self._lines[:]
 
 
+class NewLines:
+    """The lines that a log gets from now on, as bytes: they are searched, not parsed."""
+
+    def __init__(self, path):
+        self._path = path
+        self._position = os.path.getsize(path)
+
+    def read(self):
+        """The complete lines since the last time."""
+        if os.path.getsize(self._path) == self._position:
+            return []
+        with open(self._path, "rb") as file:
+            file.seek(self._position)
+            complete = file.read().rpartition(b"\n")[0]
+        if not complete:
+            return []
+        self._position += len(complete) + 1
+        return complete.split(b"\n")
+
+
 log = functools.cache(Log)
 """The log at a path, one for this process."""
 

@@ -51,7 +51,7 @@ def waves(revision):
 
 def wait_revision(cloud, predicate, what):
     """Waits for a state of the newest revision, and returns it."""
-    support.eventually(lambda: revisions(cloud) and predicate(newest(cloud)), ROLLOUT, what)
+    cloud.eventually(lambda: revisions(cloud) and predicate(newest(cloud)), ROLLOUT, what)
     return newest(cloud)
 
 
@@ -330,7 +330,7 @@ def test_the_budget_limits_all_groups_together_and_names_its_users(make_rollout_
     set_image(cloud, rollout_groups.new)
     # A drain that a PodDisruptionBudget holds uses the budget up: the others wait, and say for what.
     waits = lambda group: group.has_condition("RolloutPending", reason="BudgetUsedUp") or "nodes 1" in str(group.status()["conditions"])  # noqa: E731
-    support.eventually(lambda: rotation.draining_nodes(first) or any(len(launched_images(g)) == 2 for g in rollout_groups.others), ROLLOUT, "the first node")
+    cloud.eventually(lambda: rotation.draining_nodes(first) or any(len(launched_images(g)) == 2 for g in rollout_groups.others), ROLLOUT, "the first node")
     if rotation.draining_nodes(first):
         for group in rollout_groups.others:
             group.wait(lambda g: waits(g) and g.has_condition("Ready"), ROLLOUT, "a group that is Ready and says why it waits")
