@@ -275,14 +275,14 @@ class Controller:
     def ready(self):
         """Whether /readyz says that it leads."""
         try:
-            return requests.get(f"http://127.0.0.1:{self.port}/readyz", timeout=5).text == "ok"
+            return support.session().get(f"http://127.0.0.1:{self.port}/readyz", timeout=5).text == "ok"
         except requests.ConnectionError:
             return False
 
     def metrics(self):
         """The text of /metrics."""
         self.cloud.asked.add("metrics")
-        return requests.get(f"http://127.0.0.1:{self.port}/metrics", timeout=10).text
+        return support.session().get(f"http://127.0.0.1:{self.port}/metrics", timeout=10).text
 
     def wait_config_loaded(self, patience=20):
         """Waits until the present ConfigMap is active, so that a group created next is merged with it.
