@@ -15,7 +15,7 @@ use super::report::{aws_failure, aws_remedy};
 use crate::api::names::condition;
 use crate::api::rfc3339;
 use crate::aws::AwsError;
-use crate::aws::sdk::CircuitBreaker;
+use crate::aws::sdk::{CircuitBreaker, FORGET_AFTER};
 use crate::plan::{Event, EventKind, EventReason};
 use crate::util::counted::counted;
 
@@ -33,7 +33,8 @@ pub(crate) async fn run(ctx: Arc<Context>, circuit_breaker: Arc<CircuitBreaker>)
             reported = None;
             continue;
         }
-        if let Some(event) = next_event(&mut reported, &circuit_breaker.lasting(delay), Instant::now()) {
+        let now = Instant::now();
+        if let Some(event) = next_event(&mut reported, &circuit_breaker.lasting(delay, now), now) {
             publish_event(&ctx.boundaries_target().await, &event, &ctx).await;
         }
     }
@@ -44,6 +45,7 @@ pub(crate) async fn run(ctx: Arc<Context>, circuit_breaker: Arc<CircuitBreaker>)
 struct Reported {
     at: Instant,
     since: Option<Timestamp>,
+    last_failed: Instant,
 }
 
 /// The event that is due. `lasting` has the operations that fail, the longest outage first, with the time of the last
@@ -52,14 +54,21 @@ fn next_event(reported: &mut Option<Reported>, lasting: &[(AwsError, Instant)], 
     let Some((longest, _)) = lasting.first() else {
         let ended = reported.take()?;
         let since = ended.since.map(|since| format!("; the outage began at {}", rfc3339(since))).unwrap_or_default();
-        return Some(Event::normal(EventReason::AWSAvailable, format!("AWS answers the controller again{since}")));
+        let what = match now.duration_since(ended.last_failed) < FORGET_AFTER {
+            true => "AWS answers the controller again",
+            false => "the controller does not need the calls any more that AWS failed",
+        };
+        return Some(Event::normal(EventReason::AWSAvailable, format!("{what}{since}")));
     };
+    let last_failed = lasting.iter().map(|(_, last_failed)| *last_failed).max().unwrap_or(now);
+    if let Some(reported) = reported {
+        reported.last_failed = last_failed;
+    }
     // Nothing is known of an operation that is not called any more.
-    let fails_still = |at: Instant| lasting.iter().any(|(_, last_failed)| *last_failed > at);
-    if reported.is_some_and(|r| now.duration_since(r.at) < REPEAT_AFTER || !fails_still(r.at)) {
+    if reported.is_some_and(|r| now.duration_since(r.at) < REPEAT_AFTER || last_failed <= r.at) {
         return None;
     }
-    *reported = Some(Reported { at: now, since: longest.failing_since });
+    *reported = Some(Reported { at: now, since: longest.failing_since, last_failed });
     let reason = aws_failure(longest).unwrap_or(condition::READ_FAILED);
     Some(Event::for_condition(EventKind::Warning, reason, message(reason, longest, lasting.len() - 1)))
 }
@@ -130,5 +139,15 @@ mod tests {
         let later = start + REPEAT_AFTER;
         assert_eq!(next_event(&mut reported, &[outage("Throttling", start)], later), None);
         assert!(next_event(&mut reported, &[outage("Throttling", later)], later).is_some());
+    }
+
+    /// Nobody knows whether AWS answers a call that is no longer made, and the admin would wait for the end of the outage.
+    #[test]
+    fn outage_of_a_call_that_is_no_longer_made_ends() {
+        let (start, mut reported) = (Instant::now(), None);
+        next_event(&mut reported, &[outage("Throttling", start)], start).expect("an event");
+        let end = next_event(&mut reported, &[], start + FORGET_AFTER).expect("an event");
+        assert_eq!(end.reason.as_str(), "AWSAvailable");
+        assert!(end.message.starts_with("the controller does not need the calls any more"), "{}", end.message);
     }
 }

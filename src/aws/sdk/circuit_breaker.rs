@@ -16,6 +16,10 @@ pub(super) const FAIL_FAST_AFTER: Duration = Duration::from_secs(20);
 /// How often one attempt is made meanwhile.
 const PROBE_INTERVAL: Duration = Duration::from_secs(5);
 
+/// How long an operation that is not called any more counts as failing. Nothing is known of it then: the step that called it
+/// may not be needed any more.
+pub(crate) const FORGET_AFTER: Duration = Duration::from_secs(30 * 60);
+
 /// The name of all operations that have no metric of their own: nothing is known of each.
 pub(super) const OTHER_OPERATION: &str = "Other";
 
@@ -50,7 +54,7 @@ impl CircuitBreaker {
             operations.remove(&operation);
             return;
         };
-        let known = operations.get(&operation);
+        let known = operations.get(&operation).filter(|known| now.duration_since(known.last_failed) < FORGET_AFTER);
         let begun = known.map_or(now, |failing| failing.begun);
         let since = known.and_then(|failing| failing.last_error.failing_since).unwrap_or_else(Timestamp::now);
         let last_error = AwsError { failing_since: Some(since), ..error };
@@ -61,12 +65,13 @@ impl CircuitBreaker {
     }
 
     /// The last error of each operation whose attempts have all failed for at least so long, with the time of the last
-    /// attempt; the longest first.
-    pub(crate) fn lasting(&self, at_least: Duration) -> Vec<(AwsError, Instant)> {
+    /// attempt; the longest first. Operations without an attempt for half an hour are left out.
+    pub(crate) fn lasting(&self, at_least: Duration, now: Instant) -> Vec<(AwsError, Instant)> {
         let operations = self.0.lock().expect("lock is not poisoned");
         let mut found: Vec<_> = operations
             .values()
             .filter(|failing| failing.last_failed.duration_since(failing.begun) >= at_least)
+            .filter(|failing| now.duration_since(failing.last_failed) < FORGET_AFTER)
             .collect();
         found.sort_by_key(|failing| failing.begun);
         found.into_iter().map(|failing| (failing.last_error.clone(), failing.last_failed)).collect()
@@ -121,15 +126,31 @@ mod tests {
         let (breaker, start) = (CircuitBreaker::default(), Instant::now());
         let (at, minute) = (|seconds| start + Duration::from_secs(seconds), Duration::from_secs(60));
         breaker.record(CALL, Some(error("Throttling")), at(0));
-        assert_eq!(breaker.lasting(minute), []);
+        assert_eq!(breaker.lasting(minute, at(0)), []);
         breaker.record(CALL, Some(error("Throttling")), at(59));
-        assert_eq!(breaker.lasting(minute), []);
+        assert_eq!(breaker.lasting(minute, at(59)), []);
         breaker.record(CALL, Some(error("Throttling")), at(60));
-        let lasting = breaker.lasting(minute);
+        let lasting = breaker.lasting(minute, at(60));
         assert_eq!(lasting.len(), 1);
         assert_eq!((lasting[0].0.operation, lasting[0].1), (CALL.1, at(60)));
         breaker.record(CALL, None, at(61));
-        assert_eq!(breaker.lasting(minute), []);
+        assert_eq!(breaker.lasting(minute, at(61)), []);
+    }
+
+    /// A user reverts a change whose call failed. Nobody makes this call any more, and an outage weeks later would be told
+    /// with its name and its time.
+    #[test]
+    fn call_that_is_no_longer_made_is_no_outage() {
+        let (breaker, start) = (CircuitBreaker::default(), Instant::now());
+        let minute = Duration::from_secs(60);
+        for seconds in [0, 60] {
+            breaker.record(CALL, Some(error("Throttling")), start + Duration::from_secs(seconds));
+        }
+        assert_eq!(breaker.lasting(minute, start + FORGET_AFTER).len(), 1);
+        let later = start + minute + FORGET_AFTER;
+        assert_eq!(breaker.lasting(minute, later), []);
+        breaker.record(CALL, Some(error("Throttling")), later);
+        assert_eq!(breaker.lasting(minute, later), [], "the next outage begins with its own first failure");
     }
 
     /// The controller can do nothing at all, and only groups that change would report it.
@@ -139,7 +160,7 @@ mod tests {
         for seconds in [0, 60] {
             breaker.record(CALL, Some(error("ExpiredToken")), start + Duration::from_secs(seconds));
         }
-        assert_eq!(breaker.lasting(Duration::from_secs(60)).len(), 1);
+        assert_eq!(breaker.lasting(Duration::from_secs(60), start + Duration::from_secs(60)).len(), 1);
     }
 
     /// Whatever AWS answers, it answers again.

@@ -35,7 +35,7 @@ use aws_config::{AppName, BehaviorVersion, SdkConfig};
 use super::Aws;
 
 pub use call_metrics::{CallObserver, OPERATIONS};
-pub(crate) use circuit_breaker::CircuitBreaker;
+pub(crate) use circuit_breaker::{CircuitBreaker, FORGET_AFTER};
 pub(crate) use credentials::ConnectError;
 
 /// The clients of the AWS services, and their region.
