@@ -108,6 +108,7 @@ async fn report_hold(reported: &mut HoldState, hold: Option<&WriteHold>, ctx: &C
     let current = HoldState::new(hold);
     ctx.metrics.set_conflicting_controller(matches!(current, HoldState::Conflict(_)));
     if !reported.changes_to(&current) {
+        repeat_conflict(&current, ctx).await;
         return;
     }
     let event = reported.event(&current);
@@ -132,12 +133,23 @@ async fn report_hold(reported: &mut HoldState, hold: Option<&WriteHold>, ctx: &C
         && ctx.is_leader()
     {
         ctx.conflict_detector.unreported_conflict(&target_key(&target));
+        ctx.conflict_detector.unreported_conflict("");
         publish_event(&ctx.boundaries_target().await, &event, ctx).await;
         publish_event(&target, &event, ctx).await;
     }
 }
 
-/// Publishes once, on a group whose reconcile was refused, that it waits for the end of a conflict.
+/// Publishes on the ConfigMap, every half hour, that a conflict lasts. A new leader publishes it at once.
+async fn repeat_conflict(current: &HoldState, ctx: &Context) {
+    if let HoldState::Conflict(write) = current
+        && ctx.is_leader()
+        && ctx.conflict_detector.unreported_conflict("").is_some()
+    {
+        publish_event(&ctx.boundaries_target().await, &conflict_event(write), ctx).await;
+    }
+}
+
+/// Publishes, on a group whose reconcile was refused, that it waits for the end of a conflict.
 pub(super) async fn report_waiting_group(stored: &GroupObject, key: &str, ctx: &Context) {
     if !ctx.is_leader() {
         return;

@@ -5,7 +5,7 @@
 //! status after that list, this process pauses its writes until no such write has come for the quiet period. Only `status`
 //! counts: a tenant can put any `managedFields` into a group, but cannot write its status.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::hash::{DefaultHasher, Hash, Hasher};
 use std::sync::Mutex;
 use std::time::Duration;
@@ -16,6 +16,9 @@ use tokio::sync::watch;
 use tokio::time::Instant;
 
 use crate::k8s::{EventTarget, FIELD_MANAGER};
+
+/// How often the event about a conflict is repeated while it lasts.
+const REPEAT_AFTER: Duration = Duration::from_secs(30 * 60);
 
 /// The writers of the status of a group, and a hash of the status: enough to recognize a new write.
 #[derive(Clone, Debug, Default, PartialEq)]
@@ -81,8 +84,8 @@ pub(crate) struct ConflictDetector {
     startup_grace: Duration,
     writers: Mutex<HashMap<String, StatusWriters>>,
     hold: watch::Sender<Option<WriteHold>>,
-    /// The groups that wait for the end of the conflict, and have an event about it.
-    notified: Mutex<HashSet<String>>,
+    /// When the groups that wait for the end of the conflict, and the ConfigMap, last had an event about it.
+    notified: Mutex<HashMap<String, Instant>>,
 }
 
 impl ConflictDetector {
@@ -107,14 +110,20 @@ impl ConflictDetector {
         self.hold.borrow().clone().filter(|hold| now < hold.until)
     }
 
-    /// The conflict that a group waits for, once for each conflict and group.
+    /// The conflict that a group waits for, if its last event about it is half an hour old: the API server forgets events
+    /// after an hour. `key` is empty for the ConfigMap.
     pub(crate) fn unreported_conflict(&self, key: &str) -> Option<ForeignWrite> {
         self.unreported_conflict_at(Instant::now(), key)
     }
 
     fn unreported_conflict_at(&self, now: Instant, key: &str) -> Option<ForeignWrite> {
         let conflict = self.hold_at(now)?.conflict?;
-        self.notified.lock().expect("lock is not poisoned").insert(key.to_owned()).then_some(conflict)
+        let mut notified = self.notified.lock().expect("lock is not poisoned");
+        if notified.get(key).is_some_and(|before| now.duration_since(*before) < REPEAT_AFTER) {
+            return None;
+        }
+        notified.insert(key.to_owned(), now);
+        Some(conflict)
     }
 
     /// A channel that changes with every hold that starts or is extended.
@@ -206,6 +215,21 @@ mod tests {
         detector.observe_at(later, "a/web", status_writers(&[("manager", "status", 40), OURS], "Ready"), target);
         assert!(detector.hold_at(start + MINUTE).is_some(), "counted from the last write");
         assert_eq!(detector.hold_at(later + MINUTE), None);
+    }
+
+    /// A forgotten controller writes for days. An hour after its first write, nothing would say any more why edits have no
+    /// effect.
+    #[test]
+    fn event_about_a_long_conflict_is_repeated() {
+        let (detector, start) = (detector(), Instant::now());
+        detector.initial_list_done_at(start);
+        let mut events = 0;
+        for number in 0..140 {
+            let (at, state, second) = (start + MINUTE / 2 * number, number.to_string(), i64::from(number) * 30);
+            detector.observe_at(at, "a/web", status_writers(&[("manager", "status", second), OURS], &state), target);
+            events += usize::from(detector.unreported_conflict_at(at, "b/api").is_some());
+        }
+        assert_eq!(events, 3);
     }
 
     /// A tenant whose edit has no effect must find out why on its own group, and need not read it twice.
