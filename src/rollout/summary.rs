@@ -298,7 +298,7 @@ const STUCK: &str = "no node was replaced for as long as the patience of the rol
 /// Why a group that does not record its switch is not waited for.
 fn unrecorded(switch: &RevisionSwitch) -> String {
     format!(
-        "the controller could not record {} in the status of the group for as long as the patience of the rollout; correct what the group's event StatusNotWritten names",
+        "the controller could not record {} in the status of the group for as long as the patience of the rollout; correct what the group's event StatusNotWritten or WritesIneffective names",
         switch.content.name
     )
 }

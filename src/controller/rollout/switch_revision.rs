@@ -14,14 +14,15 @@ use super::decide::{Decided, namespace_texts};
 use super::forecast::decide_with_forecast;
 use super::{count_running, count_unavailable};
 
+use crate::api::names::condition;
 use crate::api::{InstanceGroup, RolloutRecord, diff_merge_patch, group_id, rfc3339};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::controller::context::{CACHE_LAG_DELAY, Context, Error, event_target, publish_event};
 use crate::controller::planner::{GroupContext, Planner, Planning};
 use crate::controller::status_update::report_refusal;
 use crate::controller::stores::Stores;
-use crate::plan::write::status_write;
-use crate::plan::{Event, EventReason, Outcome, Step};
+use crate::plan::write::{Write, status_write};
+use crate::plan::{Event, EventKind, EventReason, Outcome, Step};
 use crate::rollout::{RevisionDecision, RevisionSwitch, RolloutView, RotationBlock, SwitchReason, Wait};
 
 /// Forecasts what the target of the rollout changes in the group, and records that the group switches to another
@@ -97,12 +98,30 @@ async fn record(
     report_refusal(group, key, result.as_ref().err(), ctx).await;
     let version = result.map_err(Error::Status)?;
     planner.process_state.own_writes(key, |own| own.record(&version, Timestamp::now()));
-    planner.process_state.group_writes(key, |writes| writes.record_write(write, || RECORD_NOT_STORED.to_owned(), now));
     if let Some(wave) = wave {
         ctx.stores.rollout.count_switch(wave, key);
     }
-    publish_event(&event_target(&group.metadata), &switch_event(view, &switch, &before.boundaries_revision), ctx).await;
+    let event = switch_event(view, &switch, &before.boundaries_revision);
+    if let Some(event) = record_write(key, write, event, ctx, now) {
+        publish_event(&event_target(&group.metadata), &event, ctx).await;
+    }
     Ok(Action::requeue(Duration::ZERO))
+}
+
+/// Remembers the write. Returns the event that is due: that of the switch once, and a warning when its record is taken away
+/// again and again. The pass does not come to the condition WritesIneffective.
+fn record_write(key: &str, write: Write, switched: Event, ctx: &Context, now: Timestamp) -> Option<Event> {
+    ctx.planner.process_state.group_writes(key, |writes| {
+        let is_repeated = writes.is_repetition(&write);
+        let is_ineffective = writes.record_write(write, || RECORD_NOT_STORED.to_owned(), now);
+        ctx.metrics.set_ineffective_writes(key, writes.ineffective().len());
+        match is_ineffective {
+            true => {
+                Some(Event::for_condition(EventKind::Warning, condition::WRITES_INEFFECTIVE, RECORD_NOT_STORED))
+            }
+            false => (!is_repeated).then_some(switched),
+        }
+    })
 }
 
 /// The event of a group that switches to another content.

@@ -389,6 +389,34 @@ async fn group_says_that_its_switch_cannot_be_recorded() {
     assert!(notes[0].contains("StatusNotWritten") && notes[0].contains("status.example.com"), "{}", notes[0]);
 }
 
+/// A CRD of an older release drops the record each time. The group would announce its switch again and again, and nobody
+/// would learn why it never begins.
+#[tokio::test]
+async fn group_says_that_its_switch_is_not_kept() {
+    let view = open_rollout("waves: [{name: rest}]");
+    let group = group(1, (false, 2, 2, false), &view);
+    let notes = Arc::new(Mutex::new(vec![]));
+    let log = notes.clone();
+    let mut test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
+        ("PATCH", path) if path.ends_with("/status") => (200, json!({"metadata": {"resourceVersion": "8"}})),
+        _ => {
+            log.lock().unwrap().push(call.body["reason"].as_str().unwrap_or_default().to_owned());
+            (201, call.body)
+        }
+    }));
+    let ctx = Arc::get_mut(&mut test.ctx).expect("no other task has it");
+    ctx.stores = stores(std::slice::from_ref(&group), &view, &["team"]);
+    ctx.planner.node_index = Arc::new(node_index());
+    let (key, began) = (key(&group), Timestamp::now());
+    for minutes in 0..60 {
+        let now = began + SignedDuration::from_mins(minutes);
+        switch_revision(&group, &key, &test.ctx, now).await.expect("an action");
+    }
+    assert_eq!(*notes.lock().unwrap(), ["RevisionTaken", "WritesIneffective"]);
+    let metrics = test.ctx.metrics.encode().expect("metrics");
+    assert!(metrics.contains(&format!("instance_manager_ineffective_writes{{instancegroup=\"{key}\"}} 1")), "{metrics}");
+}
+
 /// A change that replaces no node reaches a group at once, and a lower maxSize may do so, too, until the group has grown.
 /// Without an answer of AWS, the controller must not believe what was so before.
 #[tokio::test]

@@ -81,6 +81,11 @@ impl WriteMemory {
         written.due(resync, now)
     }
 
+    /// Whether the last write of the attribute wrote the same.
+    pub(crate) fn is_repetition(&self, write: &Write) -> bool {
+        self.writes.get(&write.attribute).is_some_and(|written| written.value == write.value)
+    }
+
     fn is_ineffective(&self, write: &Write) -> bool {
         let written = self.writes.get(&write.attribute);
         written.is_some_and(|written| written.value == write.value && written.times >= REPORTED_AFTER)
