@@ -130,6 +130,9 @@ pub fn resolve_with_errors(
     broken.extend(&[Part::Immutable], errors);
     let part = |n| cluster.arn.split(':').nth(n).unwrap_or_default();
     let (partition, region, account) = (part(1), part(3), part(4));
+    if let Some(error) = desired.existing_role.as_deref().and_then(|role| foreign_role(role, partition, account)) {
+        broken.push(&[Part::Join, Part::Immutable], error);
+    }
     let names = ProfileNames::new(&desired.cluster, &desired.id, form, region);
     let profile_arns = format!("arn:{partition}:eks:{region}:{account}:fargateprofile/{}/*", cluster.name);
     let derived_role_arn = format!("arn:{partition}:iam::{account}:role/{}", names.role);
@@ -161,6 +164,15 @@ pub fn resolve_with_errors(
         broken,
         desired,
     })
+}
+
+/// The error of a role that is not of the cluster's account. EKS rejects it for a profile, but an entry in aws-auth would let
+/// whoever may assume it join as any node.
+fn foreign_role(arn: &str, partition: &str, account: &str) -> Option<SpecError> {
+    let is_own = arn.starts_with(&format!("arn:{partition}:iam::{account}:"));
+    let (path, rule) = (format!("{SPEC_PATH}.podExecutionRoleArn"), "is not a role of the cluster's account");
+    let remedy = format!("use a role of the account {account}, or remove it");
+    (!is_own).then(|| SpecError::invalid(&path, arn, rule, &remedy))
 }
 
 /// Hash of the content that distinguishes one profile from another.

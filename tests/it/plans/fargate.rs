@@ -639,6 +639,27 @@ fn recreated_role_gets_new_access_entry() {
     assert_eq!(recorded_role_id(&scenario.status, &arn).map(String::as_str), Some("AROA-2"));
 }
 
+/// A tenant who may assume a role with an entry in aws-auth becomes any node of the cluster, and reads its Secrets.
+#[test]
+fn given_role_has_no_entry_before_eks_accepts_it() {
+    let entries = |scenario: &Scenario| {
+        scenario.step_names().into_iter().filter(|name| name.contains("Entry")).collect::<Vec<_>>()
+    };
+    let mut scenario = new_group(GIVEN);
+    assert_eq!(entries(&scenario), Vec::<&str>::new());
+    assert!(scenario.step_names().contains(&"CreateFargateProfile"));
+    let plan = scenario.plan();
+    scenario.apply(&plan);
+    assert_eq!(entries(&scenario), ["PutAwsAuthEntry"], "EKS has taken the role");
+    let foreign = new_group("eks-fargate: {podExecutionRoleArn: 'arn:aws:iam::2:role/given'}");
+    assert_eq!(entries(&foreign), Vec::<&str>::new());
+    let Outcome::Blocked { reason: Reason::InvalidSpec, message, .. } = foreign.plan().outcome else {
+        panic!("{:?}", foreign.plan().outcome)
+    };
+    assert!(message.contains("is not a role of the cluster's account"), "{message}");
+    assert!(!foreign.step_names().contains(&"CreateFargateProfile"));
+}
+
 #[test]
 fn existing_role_replaces_own_role() {
     let mut scenario = converged().with_spec("eks-fargate: {podExecutionRoleArn: 'arn:aws:iam::1:role/given'}");
