@@ -110,16 +110,23 @@ pub(crate) fn reserved_tag(key: &str, cluster: &str) -> Option<&'static str> {
 
 /// The same for a tag of `tagSpecifications`, with which EC2 creates instances and volumes: the controller names neither.
 pub(crate) fn reserved_tag_at_launch(key: &str, cluster: &str) -> Option<&'static str> {
-    if key.starts_with("instancegroups.keikoproj.io/") {
+    // IAM ignores the case of tag keys in conditions. A second key that differs in case alone would let the conditions fail by
+    // which the controller may change its own resources.
+    if has_prefix(key, "instancegroups.keikoproj.io/") {
         return Some("it records the owner of the resource");
     }
     if key.strip_prefix("kubernetes.io/cluster/").is_some_and(|of| of != cluster) {
         return Some("it claims the resource for another cluster");
     }
-    if key.get(..4).is_some_and(|prefix| prefix.eq_ignore_ascii_case("aws:")) {
+    if has_prefix(key, "aws:") {
         return Some("AWS reserves the prefix");
     }
     None
+}
+
+/// Whether a key begins with a prefix, whatever the case of its letters.
+fn has_prefix(key: &str, prefix: &str) -> bool {
+    key.get(..prefix.len()).is_some_and(|found| found.eq_ignore_ascii_case(prefix))
 }
 
 /// The AWS partition of a region, as in an ARN.
@@ -323,6 +330,7 @@ mod tests {
         for key in [
             "instancegroups.keikoproj.io/Namespace",
             "instancegroups.keikoproj.io/Other",
+            "Instancegroups.keikoproj.io/ClusterName",
             "KubernetesCluster",
             "Name",
             "kubernetes.io/cluster/other",
