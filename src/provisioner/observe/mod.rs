@@ -23,6 +23,8 @@ use crate::rotation::{DrainView, Drains, NodeInstance, NodeView, PodView, stale_
 
 /// How many Nodes are read at a time.
 const CONCURRENT_READS: usize = 10;
+/// The controller never delays the next drain of a node that long.
+const LONGEST_DRAIN_DELAY: SignedDuration = SignedDuration::from_hours(1);
 
 /// A failed read. It never means that the resource does not exist.
 #[derive(Debug, thiserror::Error)]
@@ -77,9 +79,8 @@ pub(crate) async fn drain_views(o: &Observer<'_>, members: &[NodeInstance], uid:
     for member in members {
         let Some(node) = &member.node else { continue };
         if member.disruption_of(uid).is_none() {
-            if node.drain_after.is_some() {
-                drains
-                    .insert(node.name.clone(), DrainView { retry_drain_at: node.drain_after, ..DrainView::default() });
+            if let Some(at) = retry_drain_at(node, o.now) {
+                drains.insert(node.name.clone(), DrainView { retry_drain_at: Some(at), ..DrainView::default() });
             }
             continue;
         }
@@ -89,6 +90,12 @@ pub(crate) async fn drain_views(o: &Observer<'_>, members: &[NodeInstance], uid:
         drains.insert(node.name.clone(), drain_view(o, node).await?);
     }
     Ok(drains)
+}
+
+/// When a Node whose drain was ended is drained again. Its kubelet may write the annotation, too, and must not keep the node out
+/// of every rotation.
+fn retry_drain_at(node: &NodeView, now: Timestamp) -> Option<Timestamp> {
+    node.drain_after.filter(|at| at.duration_since(now) <= LONGEST_DRAIN_DELAY)
 }
 
 /// Finds records on the Nodes of this group whose InstanceGroup no longer exists. For example, its finalizer was
@@ -272,7 +279,7 @@ async fn drain_view(o: &Observer<'_>, node: &NodeView) -> ObserveResult<DrainVie
         pods.iter_mut().for_each(|p| p.is_newer_than_drain = !first.contains(&p.pod.uid));
     });
     let empty = pods.iter().all(|p| p.is_left_by_drain(since));
-    let (drain_after, node) = (node.drain_after, node.name.as_str());
+    let (retry_drain_at, node) = (retry_drain_at(node, o.now), node.name.as_str());
     let volumes = if empty { o.kube.volume_attachments(node).await.map_err(ObserveError::Kube)? } else { Vec::new() };
     let (empty_since, last_blocked_eviction) = o.process_state.drain_clocks(node, |clocks| {
         clocks.track(empty, o.now);
@@ -283,7 +290,7 @@ async fn drain_view(o: &Observer<'_>, node: &NodeView) -> ObserveResult<DrainVie
         empty_since: empty_since.into_iter().chain(detaching_since(&volumes)).min(),
         attached_volumes: volumes.into_iter().map(|volume| volume.name).collect(),
         last_blocked_eviction,
-        retry_drain_at: drain_after,
+        retry_drain_at,
         since_clock_jump: since_clock_jump(o),
     })
 }
@@ -430,6 +437,20 @@ mod tests {
         assert_eq!(records("other", &["own", "other"]).await.expect("records"), uids("other", "", "other"));
         assert_eq!(records("own", &[]).await.expect("nothing is asked"), uids("own", "", "own"));
         assert!(records("gone", &[]).await.is_err(), "unknown is not absent");
+    }
+
+    /// A kubelet writes the annotation with a time years ahead, and the admin's image never reaches its node.
+    #[test]
+    fn time_of_the_next_drain_is_within_the_hour() {
+        let now = Timestamp::UNIX_EPOCH;
+        let delayed = |by: SignedDuration| {
+            let node = json!({"metadata": {"name": "n", "annotations": {
+                "instancemgr.keikoproj.io/drain-after": (now + by).to_string(),
+            }}});
+            retry_drain_at(&node_view(&serde_json::from_value(node).expect("a Node")), now).is_some()
+        };
+        assert!(delayed(SignedDuration::from_mins(5)));
+        assert!(!delayed(SignedDuration::from_hours(24 * 365)));
     }
 
     #[tokio::test]
