@@ -213,6 +213,9 @@ def test_a_node_group_of_the_keiko_controller_is_adopted(tenant):
     group = managed.apply(tenant, name, size=(1, 2), role_arn=arn, instanceType="c5.large", taints=harness.REPEATED_TAINTS)
     group.wait_condition("Stalled", reason="InvalidSpec")
     make(cloud, name, arn)
+    described = lambda: cloud.boto("eks").describe_nodegroup(clusterName=cloud["cluster_name"], nodegroupName=name)["nodegroup"]
+    support.eventually(lambda: described()["status"] == "ACTIVE", ROTATION, "the node group")
+    cloud.patch(f"{group.path}/status", {"status": {"activeScalingGroupName": described()["resources"]["autoScalingGroups"][0]["name"]}})
     mark = cloud.log_position()
     group.change(taints=None)
     group.wait_ready()

@@ -87,7 +87,7 @@ fn creation_blocker(input: &PlanInput, is_replacement: bool) -> Option<Outcome> 
         );
         return blocked(Reason::OwnershipConflict, message);
     }
-    if let Some(older) = observed.predating_nodegroup.as_ref().filter(|_| !is_replacement) {
+    if let Some(older) = observed.unproven_nodegroup.as_ref().filter(|_| !is_replacement) {
         return blocked(Reason::OwnershipConflict, not_adopted_message(r, older));
     }
     if let Some(first) = observed.reference_errors.first() {
@@ -133,7 +133,7 @@ pub(crate) fn ownership_conflict(input: &PlanInput) -> Option<Outcome> {
 fn not_adopted_message(resolved: &ResolvedGroup, older: &NodegroupName) -> String {
     let tags: Vec<_> = resolved.ownership_tags.iter().map(|tag| format!("{}={}", tag.key, tag.value)).collect();
     format!(
-        "the node group {} is older than this InstanceGroup and not provably this group's; to have it adopted, tag it with {}; otherwise rename the InstanceGroup",
+        "the node group {} exists already and is not provably this group's; to have it adopted, tag it with {}; otherwise rename the InstanceGroup",
         older.nodegroup,
         tags.join(", ")
     )

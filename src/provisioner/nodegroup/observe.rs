@@ -151,7 +151,7 @@ pub(super) fn classify_owner(
     let has_recorded_group = status.active_scaling_group_name.as_deref().is_some_and(|name| !name.is_empty());
     let key = resolved.desired.id.key();
     match owner_of(resolved, status, found) {
-        owner @ (Owner::Found | Owner::Older) if !has_recorded_group => {
+        owner @ (Owner::Found | Owner::Unproven) if !has_recorded_group => {
             let named = o.group_index.with_scaling_group(&found.scaling_groups.join(","));
             if named.iter().any(|other| *other != key) { Owner::Others } else { owner }
         }
@@ -181,7 +181,7 @@ async fn observe_nodegroup(
             join_times::restore(status, observed.members.iter_mut().map(|member| &mut member.instance));
             state.nodegroups.push(observed);
         }
-        Owner::Older => state.predating_nodegroup = Some(name.clone()),
+        Owner::Unproven => state.unproven_nodegroup = Some(name.clone()),
         Owner::Others if *name == resolved.name => state.name_conflict = Some(name.clone()),
         Owner::Others => {}
     }

@@ -22,8 +22,8 @@ pub enum Owner {
     Ours,
     /// Created by Keiko controller for this group and not adopted yet.
     Found,
-    /// It matches, but is older than the InstanceGroup. Keiko controller would have created it later.
-    Older,
+    /// It matches, but nothing shows that Keiko controller created it for this group.
+    Unproven,
     /// Not owned by this group.
     Others,
 }
@@ -48,7 +48,8 @@ pub(crate) fn is_owned(id: &GroupId, status: &InstanceGroupStatus, found: &Nodeg
 }
 
 /// Classifies the owner of a node group. Tags decide first, then the recorded ARN. Without either, its exact name counts
-/// together with the scaling group in status, or else with its role and age. The name alone is not proof.
+/// together with the scaling group in status, or else with its role and age. The name alone is not proof. Its age is none either
+/// for a group that this controller has reported on: it created no such node group, so another client did.
 pub fn owner_of(resolved: &ResolvedGroup, status: &InstanceGroupStatus, found: &Nodegroup) -> Owner {
     let tags = to_tags(&found.tags);
     if has_foreign_tags(&tags, &resolved.ownership_tags) {
@@ -66,10 +67,11 @@ pub fn owner_of(resolved: &ResolvedGroup, status: &InstanceGroupStatus, found: &
         Some(recorded) => found.scaling_groups.join(",") == recorded,
         None => found.node_role == resolved.desired.immutable.node_role,
     };
-    let younger = found.created.is_some_and(|created| created >= id.created_at);
+    let is_reported = status.observed_generation.is_some();
+    let younger = !is_reported && found.created.is_some_and(|created| created >= id.created_at);
     match found.name.nodegroup == id.name && fits {
         true if recorded_group.is_some() || younger => Owner::Found,
-        true => Owner::Older,
+        true => Owner::Unproven,
         false => Owner::Others,
     }
 }

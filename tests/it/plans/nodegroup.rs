@@ -1022,7 +1022,7 @@ fn owner_follows_from_tags_record_and_name() {
 
 /// A tenant can give an InstanceGroup the name of any existing node group. That must not make the tenant its owner.
 #[test]
-fn predating_nodegroup_is_not_adopted_by_name() {
+fn unproven_nodegroup_is_not_adopted_by_name() {
     use instance_manager::provisioner::nodegroup::ownership::{Owner, owner_of};
     let r = resolve_spec("");
     let none = InstanceGroupStatus::default();
@@ -1038,6 +1038,9 @@ fn predating_nodegroup_is_not_adopted_by_name() {
         Owner::Found,
         "Keiko controller creates it after the InstanceGroup"
     );
+    // An admin's Terraform creates its node group again while the tenant's group of this name waits.
+    let waiting = InstanceGroupStatus { observed_generation: Some(3), ..InstanceGroupStatus::default() };
+    assert_eq!(owner_of(&r, &waiting, &of(Some(created_at))), Owner::Unproven);
     let older = of(Some(created_at - SignedDuration::from_secs(1)));
     let recorded = InstanceGroupStatus {
         active_scaling_group_name: Some(found.scaling_groups[0].clone()),
@@ -1052,7 +1055,7 @@ fn predating_nodegroup_is_not_adopted_by_name() {
     id.deletion_requested_at = Some(id.created_at);
     let ownership = |cluster: &str| ownership::ownership_tags(cluster, &id);
     for nodegroup in [older.clone(), of(None)] {
-        assert_eq!(owner_of(&r, &none, &nodegroup), Owner::Older);
+        assert_eq!(owner_of(&r, &none, &nodegroup), Owner::Unproven);
         let (resolved, nodegroups) = (Some(&r), std::slice::from_ref(&nodegroup));
         let (status, tag_retry_pending) = (&none, false);
         let input = delete::DeleteInput {
@@ -1067,7 +1070,7 @@ fn predating_nodegroup_is_not_adopted_by_name() {
         let steps: Vec<_> = delete::plan(&input).steps.iter().map(|s| s.step.name()).collect();
         assert_eq!(steps, ["RemoveFinalizer"]);
     }
-    let mut scenario = Scenario::new(vec![], "").with(|s| s.state.predating_nodegroup = Some(found.name.clone()));
+    let mut scenario = Scenario::new(vec![], "").with(|s| s.state.unproven_nodegroup = Some(found.name.clone()));
     assert_eq!(scenario.step_names(), [""; 0]);
     let (reason, message) = scenario.blocked();
     let tags = r.ownership_tags.iter().all(|tag| message.contains(&format!("{}={}", tag.key, tag.value)));
@@ -1075,7 +1078,7 @@ fn predating_nodegroup_is_not_adopted_by_name() {
     let tagged_manually = Nodegroup { tags: existing_nodegroup(&r, 1).nodegroup.tags, ..older };
     assert_eq!(owner_of(&r, &none, &tagged_manually), Owner::Found);
     scenario.state = Scenario::converged("", "").state;
-    scenario.state.predating_nodegroup = Some(found.name);
+    scenario.state.unproven_nodegroup = Some(found.name);
     assert_eq!(scenario.plan().outcome, Outcome::Converged, "the group has its own node group");
 }
 
