@@ -95,6 +95,10 @@ class Groups:
         """The lifecycle states of its instances."""
         return sorted(i["LifecycleState"] for i in self.show(name)["Instances"])
 
+    def history(self, name):
+        """The states that its instances have reached, in order: (id, state). A state may last shorter than a look takes."""
+        return [(line["id"], line["state"]) for line in events(self.simulator.aws_log, object="instance", group=name)]
+
     def settle(self, name, size):
         """Wait until the group has exactly this number of instances, all in service. Returns their ids."""
         wait_until(lambda: self.states(name) == ["InService"] * size, f"{size} instances of {name} in service")

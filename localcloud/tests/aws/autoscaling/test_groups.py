@@ -93,8 +93,8 @@ def test_a_new_instance_profile_is_rejected_until_it_has_propagated(aws, groups,
 def test_instances_are_pending_first_and_balanced_over_the_zones(groups):
     """Amazon EC2 Auto Scaling User Guide, "Amazon EC2 Auto Scaling instance lifecycle" and "Availability Zone distribution"."""
     name = groups.make(6, wait=False)
-    wait_until(lambda: groups.states(name) == ["Pending"] * 6, "six pending instances")
     groups.settle(name, 6)
+    assert [state for _, state in groups.history(name)][:6] == ["Pending"] * 6
     zones = [i["AvailabilityZone"] for i in groups.show(name)["Instances"]]
     assert sorted(zones) == sorted(["us-west-2a", "us-west-2b", "us-west-2c"] * 2)
 
@@ -121,8 +121,8 @@ def test_new_size_limits_adjust_the_desired_capacity(aws, groups):
     groups.settle(name, 4)
     aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=name, MinSize=1, MaxSize=2)
     assert groups.show(name)["DesiredCapacity"] == 2
-    wait_until(lambda: "Terminating" in groups.states(name), "instances that terminate")
     groups.settle(name, 2)
+    assert [state for _, state in groups.history(name)].count("Terminating") == 2
     assert client_error(aws.autoscaling.update_auto_scaling_group, AutoScalingGroupName=name, MinSize=3)[0] == "ValidationError"
 
 
@@ -139,9 +139,9 @@ def test_a_terminating_instance_is_replaced_immediately(aws, groups):
     (old,) = groups.settle(name, 1)
     activity = aws.autoscaling.terminate_instance_in_auto_scaling_group(InstanceId=old, ShouldDecrementDesiredCapacity=False)["Activity"]
     assert activity["StatusCode"] == "InProgress"
-    wait_until(lambda: groups.states(name) == ["Pending", "Terminating"], "the replacement beside the old one")
-    (new,) = groups.settle(name, 1)
-    assert new != old
+    (new,) = wait_until(lambda: groups.states(name) == ["InService"] and [i["InstanceId"] for i in groups.show(name)["Instances"] if i["InstanceId"] != old], "the replacement")
+    history = groups.history(name)
+    assert history.index((new, "Pending")) < history.index((old, "gone")), "it is launched beside the old one"
     state = aws.ec2.describe_instances(InstanceIds=[old])["Reservations"][0]["Instances"][0]["State"]["Name"]
     assert state == "terminated"
 
