@@ -4,17 +4,20 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::desired::DesiredSpec;
 use super::observe::{observed_state, with_derived};
 use super::observed::ObservedState;
-use super::{delete, desired, names, resolve};
+use super::{delete, desired, names, resolve, unchanged_parts};
+use crate::api::spec_error::SpecError;
 use crate::api::{InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, group_id};
 use crate::aws::inventory::fake_aws::FakeAws;
-use crate::aws::nodegroup::{Nodegroup, NodegroupName};
+use crate::aws::nodegroup::{MaxUnavailable, Nodegroup, NodegroupName};
 use crate::aws::samples;
 use crate::boundaries::MergedAnnotations;
 use crate::ownership::ownership_tags;
 use crate::plan::{NodegroupStep, Step};
 use crate::provisioner::observe::fake::FakeCluster;
+use crate::provisioner::rejected_fields::{Part, RejectedFields};
 
 fn nodegroup(name: &NodegroupName, tags: &[(&str, &str)]) -> Nodegroup {
     let tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
@@ -62,6 +65,49 @@ async fn nodegroup_that_a_restored_status_does_not_know_is_found_by_its_tags() {
     let found = observed_state(&cluster.observer(), &resolved, &status, None).await.expect("the observed state");
     let names: Vec<_> = found.nodegroups.iter().map(|group| group.name().clone()).collect();
     assert_eq!(names, [serving], "and the one of a plain name is another group's");
+}
+
+/// A tenant takes a change back, and the old node group serves again. When a field of the spec cannot be used meanwhile, the
+/// nodes must not be drained into the node group that the tenant gave up.
+#[tokio::test]
+async fn serving_nodegroup_is_the_one_that_the_status_names() {
+    let resolved = resolved();
+    let prefix = names::name_prefix("demo", &resolved.desired.id);
+    let [old, new] = ["00000001", "00000002"].map(|suffix| NodegroupName::new("demo", format!("{prefix}-{suffix}")));
+    let tags: Vec<_> = resolved.ownership_tags.iter().map(|tag| (tag.key.as_str(), tag.value.as_str())).collect();
+    let stub = Arc::new(FakeAws::default());
+    stub.update(|d| {
+        for (name, scaling_group, second) in [(&old, "eks-old", 1), (&new, "eks-new", 2)] {
+            let created = Some(jiff::Timestamp::from_second(second).expect("a time"));
+            let found = Nodegroup { scaling_groups: vec![scaling_group.into()], created, ..nodegroup(name, &tags) };
+            d.nodegroups.insert(name.to_string(), found);
+        }
+    });
+    for (active, serving) in [("eks-old", &old), ("eks-new", &new), ("", &new)] {
+        let status =
+            json!({"activeScalingGroupName": active, "managed": {"nodegroups": [old.to_string(), new.to_string()]}});
+        let status = serde_json::from_value(status).expect("a status");
+        let cluster = FakeCluster::new(&stub);
+        let found = unchanged_parts::serving_nodegroup(&cluster.observer(), &resolved.desired, &status).await;
+        assert_eq!(found.expect("an answer").map(|found| found.name).as_ref(), Some(serving), "{active}");
+    }
+}
+
+/// EKS refuses the whole update, with labels and versions, when maxUnavailable exceeds the maximum size that a quota keeps.
+#[test]
+fn kept_size_is_no_smaller_than_what_may_be_unavailable() {
+    let found = nodegroup(&NodegroupName::new("demo", "web"), &[]);
+    let mut broken = RejectedFields::default();
+    broken.push(&[Part::Growth], SpecError::invalid("spec.eks-managed.maxSize", 40, "exceeds the quota", "lower it"));
+    let kept = |count: i32| {
+        let mut desired =
+            DesiredSpec { max_size: 40, max_unavailable: Some(MaxUnavailable::Count(count)), ..resolved().desired };
+        unchanged_parts::keep(&mut desired, &found, &broken, &InstanceGroupStatus::default());
+        assert_eq!(desired.max_size, found.sizes.max);
+        desired.max_unavailable
+    };
+    assert_eq!(kept(found.sizes.max), Some(MaxUnavailable::Count(found.sizes.max)));
+    assert_eq!(kept(found.sizes.max + 1), None, "it stays as it is");
 }
 
 /// A deletion without a spec that can be used takes it along, and not the one of a plain name.

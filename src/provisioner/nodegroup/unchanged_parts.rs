@@ -7,7 +7,7 @@ use super::desired::{CONFIGURATION_PATH, DesiredSpec};
 use super::update::taint_key;
 use super::{names, ownership};
 use crate::api::InstanceGroupStatus;
-use crate::aws::nodegroup::{ImmutableFields, Nodegroup, NodegroupStatus};
+use crate::aws::nodegroup::{ImmutableFields, MaxUnavailable, Nodegroup, NodegroupStatus};
 use crate::ownership::ownership_tags;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::provisioner::rejected_fields::{Part, RejectedFields};
@@ -31,24 +31,27 @@ pub fn dependent_parts(path: &str) -> Option<&'static [Part]> {
     }
 }
 
-/// The newest of the recorded node groups; `None` without one that the group owns.
+/// The recorded node group that serves: the one whose scaling group the status names, else the newest. After a reverted
+/// change, the newest is the one that the group leaves. `None` without one that the group owns.
 pub(crate) async fn serving_nodegroup(
     o: &Observer<'_>,
     desired: &DesiredSpec,
     status: &InstanceGroupStatus,
 ) -> ObserveResult<Option<Nodegroup>> {
     let tags = ownership_tags(&desired.cluster, &desired.id);
-    let mut newest: Option<Nodegroup> = None;
+    let active = status.active_scaling_group_name.as_deref().filter(|name| !name.is_empty());
+    let rank = |n: &Nodegroup| (active == Some(n.scaling_groups.join(",").as_str()), n.created);
+    let mut serving: Option<Nodegroup> = None;
     for name in names::recorded_nodegroups(status).filter(|name| name.cluster == desired.cluster) {
         let found = o.inventory.nodegroup(&name, o.max_cache_age).await.map_err(ObserveError::Aws)?;
         let Some(found) = found.filter(|n| n.status != NodegroupStatus::Deleting) else { continue };
         if ownership::is_owned(&desired.id, status, &found, &tags)
-            && newest.as_ref().is_none_or(|n| n.created < found.created)
+            && serving.as_ref().is_none_or(|n| rank(n) < rank(&found))
         {
-            newest = Some((*found).clone());
+            serving = Some((*found).clone());
         }
     }
-    Ok(newest)
+    Ok(serving)
 }
 
 /// Replaces the desired values of broken parts with those of the node group.
@@ -85,6 +88,12 @@ pub fn keep(desired: &mut DesiredSpec, found: &Nodegroup, broken: &RejectedField
     }
     if broken.contains(Part::Rotation) {
         // `None` leaves the value in EKS as it is.
+        desired.max_unavailable = None;
+    }
+    // EKS refuses a count above the maximum size, and with it every other change of the call.
+    if (broken.contains(Part::Sizes) || broken.contains(Part::Growth))
+        && matches!(desired.max_unavailable, Some(MaxUnavailable::Count(count)) if count > desired.max_size)
+    {
         desired.max_unavailable = None;
     }
 }
