@@ -189,7 +189,7 @@ pub(crate) async fn route_tables(
     let is_adopted = recorded.is_some_and(|recorded| recorded.adopted_hash.is_some());
     let found = ObservedProfiles::classify(r, state, status);
     let is_first_observation = found.untagged.is_some() && !is_adopted;
-    if is_first_observation || r.subnets.is_empty() || found.current(r, recorded).is_some() {
+    if is_first_observation || r.subnets.is_empty() || found.current(r, recorded, None).is_some() {
         return Ok(Vec::new());
     }
     let Some(vpc) = &r.vpc else { return Ok(Vec::new()) };

@@ -113,14 +113,17 @@ impl<'a> ObservedProfiles<'a> {
         ObservedProfiles { foreign_profile: first.filter(|_| own.is_empty()), own, lost_tags, disowned, untagged }
     }
 
-    /// The active profile that matches the spec.
+    /// The active profile that matches the spec: `serving`, which the status names, if there are several. The pods run on it,
+    /// and the others are deleted.
     pub(crate) fn current(
         &self,
         resolved: &ResolvedGroup,
         recorded: Option<&FargateStatus>,
+        serving: Option<&str>,
     ) -> Option<&'a FargateProfile> {
-        let active = self.own.iter().filter(|p| p.status == ProfileStatus::Active);
-        active.copied().find(|p| is_current(p, resolved, recorded))
+        let active = self.own.iter().copied().filter(|p| p.status == ProfileStatus::Active);
+        let current: Vec<_> = active.filter(|p| is_current(p, resolved, recorded)).collect();
+        current.iter().find(|p| Some(p.name.as_str()) == serving).or(current.first()).copied()
     }
 
     /// The first own profile with a status.

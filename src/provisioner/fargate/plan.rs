@@ -99,7 +99,7 @@ fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, builder: &mut Farg
     if found.with_status(ProfileStatus::DeleteFailed).is_none() {
         builder.slot.clear_retry();
     }
-    match found.current(input.resolved, Some(&recorded)) {
+    match found.current(input.resolved, Some(&recorded), input.status.active_scaling_group_name.as_deref()) {
         Some(current) => plan_current(input, found, current, conflict, builder),
         None => create::profile(input, found, conflict, builder),
     }

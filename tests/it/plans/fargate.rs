@@ -660,6 +660,27 @@ fn given_role_has_no_entry_before_eks_accepts_it() {
     assert!(!foreign.step_names().contains(&"CreateFargateProfile"));
 }
 
+/// The Keiko controller made the profile of its name again, and both match the spec. The pods run on the one that the status
+/// names, and EKS would delete them past every budget.
+#[test]
+fn profile_that_runs_the_pods_stays_beside_another_that_matches() {
+    let mut scenario = converged();
+    let first = scenario.observed.profiles[0].clone();
+    let serving = FargateProfile { name: format!("{}-abcd1234", first.name), ..first.clone() };
+    scenario.observed.profiles = vec![first.clone(), serving.clone()];
+    for (active, deleted) in [(&serving, &first), (&first, &serving)] {
+        scenario.status.active_scaling_group_name = Some(active.name.clone());
+        scenario.status.fargate.as_mut().expect("a record").profiles = vec![first.name.clone(), serving.name.clone()];
+        let deletes: Vec<_> = (scenario.plan().steps.into_iter())
+            .filter_map(|planned| match planned.step {
+                Step::Fargate(FargateStep::DeleteFargateProfile { profile, .. }) => Some(profile),
+                _ => None,
+            })
+            .collect();
+        assert_eq!(deletes, [deleted.name.clone()]);
+    }
+}
+
 #[test]
 fn existing_role_replaces_own_role() {
     let mut scenario = converged().with_spec("eks-fargate: {podExecutionRoleArn: 'arn:aws:iam::1:role/given'}");
