@@ -66,7 +66,10 @@ impl PlanSnapshot for Snapshot {
     }
 
     /// Keiko controller finds only a node group named after the InstanceGroup, and would create a second one.
-    fn release(&self, _: &InstanceGroupStatus) -> Release {
+    fn release(&self, status: &InstanceGroupStatus) -> Release {
+        if let Some(old) = partition(&self.resolved, &self.observed, status).outgoing.first() {
+            return Release::RotationInProgress(format!("the node group {}", old.name().nodegroup));
+        }
         let name = &self.resolved.desired.id.name;
         let known = self.observed.nodegroups.iter().all(|group| group.name().nodegroup == *name);
         Release::NotNeeded(match known {
