@@ -4,9 +4,10 @@
 use super::error::StepError;
 use crate::api::names::tag;
 use crate::auth::aws_auth::AwsAuthError;
+use crate::aws::AwsErrorKind;
 use crate::index::denied_calls::DeniedCall;
 use crate::k8s::KubeError;
-use crate::plan::{EksStep, JoinStep, NodeStep, PlannedStep, Step, Write};
+use crate::plan::{EksStep, FargateStep, JoinStep, NodeStep, NodegroupStep, PlannedStep, Step, Write};
 
 /// A step that was refused, and that the rest of the pass does not depend on.
 #[derive(Debug)]
@@ -45,10 +46,11 @@ pub(super) struct Remainder {
 impl IndependentFailures {
     /// Whether the pass can continue without a step that failed with this error. The error must not cause a call in
     /// each pass. A denied call waits for its turn, a rejected change of a node for its time, and an aws-auth that cannot
-    /// be edited is only read.
+    /// be edited is only read. A tag that EKS does not take is tried again at the pace of a group whose call AWS refused.
     pub(super) fn can_continue_without(planned: &PlannedStep, error: &StepError) -> bool {
         let is_paced = error.denied_call().is_some()
             || is_rejected_change(&planned.step, error)
+            || is_refused_eks_tag(&planned.step, error)
             || matches!(
                 error,
                 StepError::AwsAuth(AwsAuthError::Unparsable { .. } | AwsAuthError::Unsafe | AwsAuthError::Immutable)
@@ -96,6 +98,8 @@ fn is_independent(planned: &PlannedStep) -> bool {
             !tags.iter().any(|tag| tag::NOT_PROPAGATED.contains(&tag.key.as_str()))
         }
         Step::Eks(EksStep::DeleteTags { .. } | EksStep::EnableMetrics { .. } | EksStep::DisableMetrics { .. })
+        | Step::Nodegroup(NodegroupStep::TagNodegroup { .. })
+        | Step::Fargate(FargateStep::TagFargateProfile { .. })
         | Step::Node(NodeStep::ChangeNodeInPlace { .. }) => true,
         _ => false,
     }
@@ -105,6 +109,15 @@ fn is_independent(planned: &PlannedStep) -> bool {
 fn is_rejected_change(step: &Step, error: &StepError) -> bool {
     matches!(step, Step::Node(NodeStep::ChangeNodeInPlace { .. }))
         && matches!(error, StepError::Kube(KubeError::Invalid { .. }) | StepError::RejectedBefore(_))
+}
+
+/// Whether EKS refused the tags of a node group or a Fargate profile, such as a character or the fifty-first one. Nothing
+/// depends on them: the tags that a deletion needs are read before it.
+fn is_refused_eks_tag(step: &Step, error: &StepError) -> bool {
+    matches!(
+        step,
+        Step::Nodegroup(NodegroupStep::TagNodegroup { .. }) | Step::Fargate(FargateStep::TagFargateProfile { .. })
+    ) && matches!(error, StepError::Aws(error) if error.kind == AwsErrorKind::Invalid)
 }
 
 /// Whether a step lets nodes join.

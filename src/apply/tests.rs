@@ -10,10 +10,11 @@ use crate::aws::AwsError;
 use crate::aws::ScalingGroupChange;
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::inventory::{CacheConfig, Inventory};
+use crate::aws::nodegroup::NodegroupName;
 use crate::k8s::{KubeClient, fake};
 use crate::plan::{
-    EksStep, InPlaceChange, InPlaceRecord, JoinStep, NodeStep, ObjectStep, Pin, PodRef, Reason, UncordonReason,
-    blocked_plan,
+    EksStep, InPlaceChange, InPlaceRecord, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PodRef, Reason,
+    UncordonReason, blocked_plan,
 };
 
 /// Applies steps while the rollout blocks the group for this reason. Returns the error and the writes.
@@ -182,6 +183,22 @@ async fn refused_change_in_place_stops_neither_other_nodes_nor_the_rotation() {
         assert!(error.to_string().contains("denied by the policy labels"), "{error}");
         assert_eq!(error.stalled_reason(), stalled, "{code}");
     }
+}
+
+/// A tag that EKS does not take would keep sizes, versions and drains from the group forever.
+#[test]
+fn tag_that_eks_refuses_stops_nothing_else() {
+    let name = NodegroupName::new("demo", "web");
+    let tag = NodegroupStep::TagNodegroup { nodegroup: name.clone(), arn: "arn".into(), tags: Default::default() };
+    let delete = NodegroupStep::DeleteNodegroup { nodegroup: name };
+    let error = |code| StepError::Aws(AwsError::from_response("EKS", "TagResource", code, "said EKS", 400));
+    let continues = |step: &NodegroupStep, code| {
+        let planned = PlannedStep::new(Step::Nodegroup(step.clone()), Vec::new());
+        independent_failures::IndependentFailures::can_continue_without(&planned, &error(code))
+    };
+    assert!(continues(&tag, "BadRequestException"));
+    assert!(!continues(&tag, "ServerException") && !continues(&delete, "BadRequestException"));
+    assert_eq!(error("BadRequestException").stalled_reason(), Some(Reason::RefusedByAws), "and the tenant reads it");
 }
 
 #[tokio::test]

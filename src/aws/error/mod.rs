@@ -308,6 +308,8 @@ const ERROR_RULES: &[ErrorRule] = &[
         AwsErrorKind::InUse,
     ),
     ErrorRule("EKS", &[Is("ResourceNotFoundException"), Is("NotFoundException")], "", AwsErrorKind::NotFound),
+    // TagResource and UntagResource have only these two errors.
+    ErrorRule("EKS", &[Is("BadRequestException")], "", AwsErrorKind::Invalid),
     ErrorRule("EKS", &[Is("ResourceInUseException")], "already exists", AwsErrorKind::AlreadyExists),
     ErrorRule(
         "EKS",
