@@ -90,6 +90,7 @@ async fn unplanned(args: &PlanArgs, target: &Target, missing: &MissingPermission
     };
     let plans = groups.iter().map(GroupPlan::without_rights).collect();
     let mut report = PlanReport::new(plans, &ActiveBoundaries::default());
+    report.is_planned = false;
     report.notes.push(format!("nothing is planned: {missing}"));
     Ok(report)
 }

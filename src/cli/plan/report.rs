@@ -409,6 +409,9 @@ pub(crate) struct PlanReport {
     /// What the caller lacks the permissions for, and what that means for the plans.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
+    /// Whether the groups were planned. Without the permissions for it, the report may not even know the groups.
+    #[serde(skip)]
+    pub is_planned: bool,
 }
 
 impl PlanReport {
@@ -450,13 +453,15 @@ impl PlanReport {
             last_known_good,
             rollout: None,
             notes: Vec::new(),
+            is_planned: true,
         }
     }
 
-    /// 1 if AWS or the API server did not answer for a group, 2 if something would change, otherwise 0.
+    /// 1 if nothing was planned, or AWS or the API server did not answer for a group; 2 if something would change;
+    /// otherwise 0.
     pub(crate) fn exit_code(&self) -> u8 {
         match () {
-            () if self.totals.unknown > 0 => 1,
+            () if !self.is_planned || self.totals.unknown > 0 => 1,
             () if self.groups.iter().any(|group| group.has_changes) => 2,
             () => 0,
         }
@@ -466,6 +471,15 @@ impl PlanReport {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// A pipeline that merges on `nothing would change` must not merge what nobody has planned.
+    #[test]
+    fn report_without_a_plan_is_an_error_although_it_names_no_group() {
+        let mut report = PlanReport::new(vec![], &ActiveBoundaries::default());
+        assert_eq!(report.exit_code(), 0, "a cluster without groups");
+        report.is_planned = false;
+        assert_eq!(report.exit_code(), 1, "the caller may not list the groups");
+    }
 
     /// `plan` must not announce the loss of nodes that a protection keeps.
     #[test]
