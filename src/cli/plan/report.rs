@@ -403,6 +403,9 @@ pub(crate) struct PlanReport {
     /// Why the last known good boundaries are active; absent when the live ConfigMap is.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub last_known_good: Option<String>,
+    /// Why there are no active boundaries, not even the last known good ones; absent when there are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub boundaries_unavailable: Option<String>,
     /// How the file that replaces the ConfigMap would reach the groups; absent when it reaches all at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutPlan>,
@@ -440,17 +443,17 @@ impl PlanReport {
             totals.nodes_to_rotate += group.nodes_to_rotate.len();
             totals.nodes_to_remove += group.nodes_to_remove;
         }
-        let last_known_good = match &active.source {
-            BoundariesSource::LastKnownGood(why)
-            | BoundariesSource::Unavailable(why)
-            | BoundariesSource::RevisionMissing(why) => Some(why.clone()),
-            BoundariesSource::Unknown | BoundariesSource::Live | BoundariesSource::NotConfigured => None,
+        let (last_known_good, boundaries_unavailable) = match &active.source {
+            BoundariesSource::LastKnownGood(why) => (Some(why.clone()), None),
+            BoundariesSource::Unavailable(why) | BoundariesSource::RevisionMissing(why) => (None, Some(why.clone())),
+            BoundariesSource::Unknown | BoundariesSource::Live | BoundariesSource::NotConfigured => (None, None),
         };
         PlanReport {
             groups,
             totals,
             boundaries_revision: active.revision.clone(),
             last_known_good,
+            boundaries_unavailable,
             rollout: None,
             notes: Vec::new(),
             is_planned: true,

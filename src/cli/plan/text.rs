@@ -17,6 +17,11 @@ pub(crate) fn render(report: &PlanReport, file: Option<&str>) -> String {
     if let Some(why) = &report.last_known_good {
         out += &format!("boundaries: {why}; the last known good revision is active\n\n");
     }
+    if let Some(why) = &report.boundaries_unavailable {
+        out += &format!(
+            "boundaries: {why}; no last known good revision is stored, so the controller makes no AWS changes\n\n"
+        );
+    }
     for note in &report.notes {
         out += &format!("note: {note}\n\n");
     }
@@ -218,7 +223,23 @@ fn totals(report: &PlanReport) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
     use crate::k8s::{DrainBlocker, DrainBlockerKind};
+
+    /// Who has lost the ConfigMap must not believe that an older revision still protects the groups.
+    #[test]
+    fn last_known_good_revision_is_named_only_where_one_is_active() {
+        let text = |source| {
+            let active = ActiveBoundaries { source, ..ActiveBoundaries::default() };
+            render(&PlanReport::new(vec![], &active), None)
+        };
+        let why = || "the ConfigMap instance-manager is missing".to_owned();
+        let kept = text(BoundariesSource::LastKnownGood(why()));
+        assert!(kept.contains("is missing; the last known good revision is active"), "{kept}");
+        let lost = text(BoundariesSource::Unavailable(why()));
+        assert!(lost.contains("is missing; no last known good revision is stored"), "{lost}");
+        assert!(!lost.contains("is active"), "{lost}");
+    }
 
     /// EKS does not know `drainForce`: its update would fail again.
     #[test]
