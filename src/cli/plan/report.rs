@@ -9,7 +9,8 @@ use super::estimate::{self, BATCH, MeasuredJoin};
 use super::rollout::{GroupRollout, GroupShare, RolloutPlan};
 use super::schedule::Work;
 use super::snapshot::PlannedGroup;
-use crate::api::{CurrentState, GroupObject, InstanceGroup};
+use crate::api::names::condition;
+use crate::api::{CurrentState, GroupObject, InstanceGroup, InstanceGroupStatus};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::controller::planner::{ObserveError, Planner};
 use crate::controller::report::INVALID_OBJECT;
@@ -142,9 +143,25 @@ pub(crate) struct GroupPlan {
     pub join_timeout: Option<String>,
 }
 
-/// Whether a deletion removes nothing before a user confirms it.
-fn is_protected(outcome: &Outcome) -> bool {
-    matches!(outcome, Outcome::Blocked { reason: Reason::DeletionProtected, .. })
+/// Whether a step is a change that users see, not only a record in the status.
+fn has_effect(planned: &PlannedStep) -> bool {
+    !matches!(planned.step, Step::Object(ObjectStep::UpdateStatus { .. }))
+}
+
+/// Whether a deletion removes no node before a user acts. A deletion that EKS failed is blocked as well, but is retried.
+fn keeps_nodes(plan: &Plan) -> bool {
+    match &plan.outcome {
+        Outcome::Blocked { reason: Reason::DeletionProtected, .. } => true,
+        Outcome::Blocked { .. } => !plan.steps.iter().any(has_effect),
+        Outcome::Converged | Outcome::Progressing { .. } | Outcome::Locked { .. } | Outcome::Deleted => false,
+    }
+}
+
+/// Whether the group was reported as blocked before. A blocked deletion keeps the state `Deleting`, and the Keiko
+/// controller reports the state `Error` without a condition.
+fn was_blocked(status: &InstanceGroupStatus) -> bool {
+    status.current_state.as_deref() == Some(CurrentState::Error.as_str())
+        || status.conditions.iter().any(|found| found.r#type == condition::STALLED && found.is_true())
 }
 
 impl GroupPlan {
@@ -172,11 +189,10 @@ impl GroupPlan {
             let projection = snapshot.simulate(&planning.plan, &context);
             outcome = projection.outcome.clone();
             plan.set_nodes(lock.or(rollout_block), projection);
-        } else if group.metadata.deletion_timestamp.is_some() && !is_protected(&outcome) {
+        } else if group.metadata.deletion_timestamp.is_some() && !keeps_nodes(&planning.plan) {
             plan.nodes_to_remove = status.nodes.as_ref().map_or(0, |n| usize::try_from(n.desired).unwrap_or(0));
         }
-        let was_blocked = status.current_state.as_deref() == Some(CurrentState::Error.as_str());
-        plan.classify(planning.plan, outcome, was_blocked);
+        plan.classify(planning.plan, outcome, was_blocked(&status));
         plan
     }
 
@@ -333,7 +349,6 @@ impl GroupPlan {
 
     fn classify(&mut self, plan: Plan, outcome: Outcome, was_blocked: bool) {
         let creates = |s: &PlannedStep| s.step.creates_nodes();
-        let has_effect = |s: &PlannedStep| !matches!(s.step, Step::Object(ObjectStep::UpdateStatus { .. }));
         self.steps = plan.steps;
         let mut all = self.steps.iter().chain(&self.later_steps);
         let deleting = matches!(
@@ -360,7 +375,9 @@ impl GroupPlan {
             Outcome::Converged | Outcome::Deleted => {}
         }
         let newly_blocked = self.change == ChangeKind::Blocked && !was_blocked;
-        self.has_changes = all.any(has_effect) || !self.nodes_to_rotate.is_empty() || newly_blocked;
+        // Nodes that a lock keeps count as a change, whether they would be replaced or removed.
+        let scales_in = self.change == ChangeKind::InPlace && self.nodes_to_remove > 0;
+        self.has_changes = all.any(has_effect) || !self.nodes_to_rotate.is_empty() || scales_in || newly_blocked;
     }
 }
 
@@ -472,22 +489,4 @@ impl PlanReport {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-
-    /// A pipeline that merges on `nothing would change` must not merge what nobody has planned.
-    #[test]
-    fn report_without_a_plan_is_an_error_although_it_names_no_group() {
-        let mut report = PlanReport::new(vec![], &ActiveBoundaries::default());
-        assert_eq!(report.exit_code(), 0, "a cluster without groups");
-        report.is_planned = false;
-        assert_eq!(report.exit_code(), 1, "the caller may not list the groups");
-    }
-
-    /// `plan` must not announce the loss of nodes that a protection keeps.
-    #[test]
-    fn protected_deletion_removes_nothing() {
-        let blocked = |reason| Outcome::Blocked { reason, message: String::new(), is_deleting: true };
-        assert!(is_protected(&blocked(Reason::DeletionProtected)) && !is_protected(&blocked(Reason::DrainBlocked)));
-    }
-}
+mod tests;
