@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 
 use super::ordered_by::{field_manager, last_order, words};
 use super::read::{NO_ROLLOUT, find, find_with_return, is_about_to_begin, remedy};
-use crate::api::{BoundariesRevision, InstanceGroup, RolloutOrders, RolloutPhase, WaveState};
+use crate::api::{BoundariesRevision, GroupObject, RolloutOrders, RolloutPhase, WaveState};
 use crate::cli::args::{ApproveArgs, OrderArgs, RevisionsArgs, SkipArgs, UndoArgs};
 use crate::cli::output::print;
 use crate::k8s::call;
@@ -162,12 +162,13 @@ pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
 async fn check_left_out(target: &OrderArgs, group: &str) -> anyhow::Result<()> {
     let (client, revision) = find(&target.revisions, Some(target.revision)).await?;
     let (namespace, name) = group.split_once('/').with_context(|| format!("{group} is not NAMESPACE/NAME"))?;
-    let api: Api<InstanceGroup> = Api::namespaced(client, namespace);
+    let api: Api<GroupObject> = Api::namespaced(client, namespace);
     let found = match call("get", "instancegroups", api.get_opt(name)).await {
         Ok(found) => found.with_context(|| format!("there is no InstanceGroup {group}"))?,
         Err(_) => return Ok(()),
     };
-    let has_it = found.status.and_then(|status| status.boundaries_revision).as_ref() == Some(&revision.spec.hash);
+    let status = found.0.map_or_else(|invalid| invalid.status, |group| group.status);
+    let has_it = status.and_then(|status| status.boundaries_revision).as_ref() == Some(&revision.spec.hash);
     if has_it {
         let revision = revision.name_any();
         bail!(

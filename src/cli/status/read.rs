@@ -9,10 +9,13 @@ use k8s_openapi::api::events::v1::Event;
 use kube::api::{Api, ListParams};
 use kube::{Client, ResourceExt};
 
-use crate::api::InstanceGroup;
-use crate::api::names::{annotation, label};
+use crate::api::names::{annotation, condition, label};
+use crate::api::{Condition, CurrentState, GroupObject, InstanceGroup, InstanceGroupSpec};
 use crate::cli::missing_permissions::explain_denied;
+use crate::cli::plan::snapshot::list_all;
+use crate::controller::report::INVALID_OBJECT;
 use crate::k8s::{DrainBlocker, KubeError, PodInfo, budgets, call};
+use crate::plan::Reason;
 
 /// What was read, or why the caller cannot read it.
 pub(super) type Readable<T> = Result<T, String>;
@@ -42,17 +45,36 @@ pub(super) struct DrainedPod {
     pub obstacle: Readable<Option<DrainBlocker>>,
 }
 
-/// All groups of a namespace, or of the cluster.
+/// All groups of a namespace, or of the cluster. One that cannot be decoded hides no other one.
 ///
 /// # Errors
 /// The API server did not answer, or the caller may not list InstanceGroups.
 pub(super) async fn groups(client: &Client, namespace: Option<&str>) -> Result<Vec<InstanceGroup>, KubeError> {
-    let api: Api<InstanceGroup> = match namespace {
+    let api: Api<GroupObject> = match namespace {
         Some(namespace) => Api::namespaced(client.clone(), namespace),
         None => Api::all(client.clone()),
     };
-    let found = call("list", "instancegroups", api.list(&ListParams::default())).await?;
-    Ok(found.items)
+    Ok(list_all(api, "instancegroups").await?.into_iter().map(as_group).collect())
+}
+
+/// The group; for one that cannot be decoded, its status alone, with what the controller reports on such an object.
+fn as_group(stored: GroupObject) -> InstanceGroup {
+    stored.0.unwrap_or_else(|invalid| {
+        let mut status = invalid.status.unwrap_or_default();
+        let reason = Reason::InvalidSpec.to_string();
+        let is_reported =
+            |found: &Condition| found.r#type == condition::STALLED && found.is_true() && found.has_reason(&reason);
+        if !status.conditions.iter().any(is_reported) {
+            let replaced = [condition::READY, condition::RECONCILING, condition::STALLED];
+            status.conditions.retain(|found| !replaced.contains(&found.r#type.as_str()));
+            status.conditions.extend([
+                Condition::new(condition::READY, false, &reason, INVALID_OBJECT),
+                Condition::new(condition::STALLED, true, &reason, INVALID_OBJECT),
+            ]);
+        }
+        status.current_state = Some(CurrentState::Error.as_str().to_owned());
+        InstanceGroup { metadata: invalid.metadata, spec: InstanceGroupSpec::default(), status: Some(status) }
+    })
 }
 
 /// One group with its nodes, the pods that drains wait for, and its events.
@@ -60,8 +82,8 @@ pub(super) async fn groups(client: &Client, namespace: Option<&str>) -> Result<V
 /// # Errors
 /// The API server did not answer, the group does not exist, or the caller may not read it.
 pub(super) async fn details(client: &Client, namespace: &str, name: &str) -> Result<GroupDetails, KubeError> {
-    let api: Api<InstanceGroup> = Api::namespaced(client.clone(), namespace);
-    let group = call("get", "instancegroups", api.get(name)).await?;
+    let api: Api<GroupObject> = Api::namespaced(client.clone(), namespace);
+    let group = as_group(call("get", "instancegroups", api.get(name)).await?);
     let selector = format!("{}={namespace},{}={name}", label::NAMESPACE, label::INSTANCE_GROUP);
     let params = ListParams::default().labels(&selector);
     let (nodes, events) = futures::join!(list_nodes(client, &params), list_events(client, &group));
@@ -121,4 +143,55 @@ async fn pods_to_evict(client: &Client, nodes: Vec<String>) -> Readable<Vec<Drai
         }
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::{Value, json};
+
+    use super::super::text;
+    use super::*;
+    use crate::k8s::fake;
+
+    fn object(name: &str, user_data: &Value) -> Value {
+        json!({
+            "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
+            "metadata": {"name": name, "namespace": "team", "generation": 2},
+            "spec": {"eks": {"configuration": {"userData": user_data}}},
+            "status": {"currentState": "Ready", "conditions": [{"type": "Ready", "status": "True", "reason": "Ready"}]},
+        })
+    }
+
+    /// An API server with the group `good`, and the group `bad`, whose user data is a text instead of a list.
+    fn server() -> Client {
+        fake::client(|call| {
+            let groups = "/apis/instancemgr.keikoproj.io/v1alpha1";
+            let bad = object("bad", &json!("secret"));
+            let items = match call.path.strip_prefix(groups) {
+                Some("/namespaces/team/instancegroups/bad") => return (200, bad),
+                Some("/instancegroups") => vec![object("good", &json!([])), bad],
+                _ => vec![],
+            };
+            (200, json!({"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items}))
+        })
+    }
+
+    /// The operator on call must find every group although one tenant's object is broken. What is wrong with that one
+    /// is said without its values, which may be secrets.
+    #[tokio::test]
+    async fn group_that_cannot_be_decoded_hides_no_other_group_and_shows_no_value() {
+        let (client, now) = (server(), Timestamp::UNIX_EPOCH);
+        let listed = text::list(&groups(&client, None).await.expect("two groups"), None, now);
+        let shown = text::group(&details(&client, "team", "bad").await.expect("a group"), now);
+        let lines: Vec<_> = listed.lines().map(|line| line.split_whitespace().collect::<Vec<_>>()).collect();
+        assert_eq!(lines[1][..2], ["team/bad", "Error"], "{listed}");
+        assert_eq!(lines[2][..2], ["team/good", "Ready"], "{listed}");
+        assert!(shown.contains("team/bad: Error"), "{shown}");
+        for text in [listed, shown] {
+            assert!(
+                text.contains("InvalidSpec") && text.contains(INVALID_OBJECT) && !text.contains("secret"),
+                "{text}"
+            );
+        }
+    }
 }
