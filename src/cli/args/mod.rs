@@ -63,7 +63,7 @@ pub enum Command {
     ///
     /// Checks the Kubernetes version, the CRDs, the controller's permissions in Kubernetes and AWS, and what would change in
     /// each group. Exit status: 0 when it is ready, 2 when something is missing, 1 on an error. A check that could not be made
-    /// is reported as unknown and does not count as missing.
+    /// is reported as unknown and does not count as missing. When the groups could not be read, the exit status is 1.
     #[command(after_help = "Examples:\n  \
         instance-manager preflight --as system:serviceaccount:instance-manager:instance-manager --role-arn ARN\n  \
         instance-manager preflight --policy scaling-groups > policy.json")]
