@@ -169,6 +169,9 @@ pub(crate) mod condition {
     pub(crate) const READ_FAILED: &str = "ReadFailed";
     /// Reason of `RECONCILING` after a reconcile of the group panicked.
     pub(crate) const INTERNAL_ERROR: &str = "InternalError";
+    /// The reasons of `RECONCILING` that say why a pass did not reach the group.
+    pub(crate) const READ_FAILURES: [&str; 5] =
+        [AWS_THROTTLED, AWS_UNAVAILABLE, AWS_CREDENTIALS_REJECTED, READ_FAILED, INTERNAL_ERROR];
 
     /// The conditions that report a problem while they are True.
     pub(crate) const PROBLEMS: [&str; 7] = [

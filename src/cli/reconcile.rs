@@ -12,7 +12,7 @@ use super::args::ReconcileArgs;
 use super::group_error;
 use super::output::print;
 use crate::api::names::{annotation, condition};
-use crate::api::{GroupObject, InstanceGroupStatus};
+use crate::api::{Condition, GroupObject, InstanceGroupStatus};
 use crate::k8s::call;
 use crate::util::duration;
 
@@ -36,14 +36,8 @@ pub async fn run(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
     let Ok(stored) = answer else {
         let limit = duration::format(args.timeout.try_into().unwrap_or_default());
         let stored = call("get", "instancegroups", groups.get_opt(&name)).await.ok().flatten();
-        let why = stored.as_ref().and_then(status_of).map(describe).filter(|text| text.contains('\n'));
-        // An error is one line.
-        match why.map(|why| why.replace("\n  ", "; ")) {
-            Some(why) => anyhow::bail!("the controller has not reconciled {namespace}/{name} within {limit}: {why}"),
-            None => anyhow::bail!(
-                "the controller has not reconciled {namespace}/{name} within {limit}: no controller holds the Lease, another controller writes the groups (event ConflictingController), or many groups wait"
-            ),
-        }
+        let status = stored.as_ref().and_then(status_of);
+        anyhow::bail!(describe_timeout(&format!("{namespace}/{name}"), &limit, status));
     };
     let Some(stored) = stored.context("watching the InstanceGroup")? else {
         anyhow::bail!("the InstanceGroup {namespace}/{name} was deleted");
@@ -57,6 +51,25 @@ pub async fn run(args: ReconcileArgs) -> anyhow::Result<ExitCode> {
 fn status_of(stored: &GroupObject) -> Option<&InstanceGroupStatus> {
     static EMPTY: std::sync::LazyLock<InstanceGroupStatus> = std::sync::LazyLock::new(InstanceGroupStatus::default);
     stored.0.as_ref().ok().map(|group| group.status.as_ref().unwrap_or(&EMPTY))
+}
+
+/// Why a request may stay without an answer.
+const NOT_RECONCILED: &str = "no controller holds the Lease, another controller writes the groups (event ConflictingController), or many groups wait";
+
+/// Why the controller has not answered in time, in one line. The status is of an earlier pass, and explains it only where
+/// that pass could not read the group.
+fn describe_timeout(group: &str, limit: &str, status: Option<&InstanceGroupStatus>) -> String {
+    let is_failure = |found: &Condition| {
+        let has_reason = || condition::READ_FAILURES.iter().any(|reason| found.has_reason(reason));
+        found.r#type == condition::RECONCILING && found.is_true() && has_reason()
+    };
+    let last = status.map(|status| describe(status).replace("\n  ", "; ")).filter(|text| !text.is_empty());
+    let why = match last {
+        Some(last) if status.is_some_and(|status| status.conditions.iter().any(is_failure)) => last,
+        Some(last) => format!("{NOT_RECONCILED}; its last status: {last}"),
+        None => NOT_RECONCILED.to_owned(),
+    };
+    format!("the controller has not reconciled {group} within {limit}: {why}")
 }
 
 fn is_ready(status: &InstanceGroupStatus) -> bool {
@@ -80,7 +93,27 @@ fn describe(status: &InstanceGroupStatus) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{Condition, NodeCounts};
+    use crate::api::NodeCounts;
+
+    /// The controller was stopped during a rotation: who sees only that the group rotates waits for ever.
+    #[test]
+    fn timeout_names_its_possible_causes_beside_an_old_status() {
+        let status = |reason: &str, message: &str| InstanceGroupStatus {
+            current_state: Some("InitUpgrade".into()),
+            conditions: vec![Condition::new(condition::RECONCILING, true, reason, message)],
+            ..InstanceGroupStatus::default()
+        };
+        let text = |status: Option<&InstanceGroupStatus>| describe_timeout("team-a/web", "2m", status);
+        let rotating = text(Some(&status("Rotating", "1 of 3 done")));
+        for words in
+            ["team-a/web within 2m: no controller holds the Lease", "its last status: InitUpgrade", "1 of 3 done"]
+        {
+            assert!(rotating.contains(words), "{rotating}");
+        }
+        let unread = text(Some(&status(condition::AWS_UNAVAILABLE, "AWS does not answer")));
+        assert!(unread.contains("AWS does not answer") && !unread.contains("Lease"), "{unread}");
+        assert!(text(None).contains("Lease") && !text(Some(&InstanceGroupStatus::default())).contains("last status"));
+    }
 
     #[test]
     fn result_names_state_nodes_and_causes() {

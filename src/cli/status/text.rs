@@ -313,16 +313,8 @@ fn ready(status: &InstanceGroupStatus) -> Option<&Condition> {
 fn problem(group: &InstanceGroup) -> Option<String> {
     let status = group.status.as_ref()?;
     let is_true = |kind: &str| status.conditions.iter().find(|found| found.r#type == kind && found.is_true());
-    let unread = is_true(condition::RECONCILING).filter(|found| {
-        let reasons = [
-            condition::AWS_THROTTLED,
-            condition::AWS_UNAVAILABLE,
-            condition::AWS_CREDENTIALS_REJECTED,
-            condition::READ_FAILED,
-            condition::INTERNAL_ERROR,
-        ];
-        reasons.iter().any(|reason| found.has_reason(reason))
-    });
+    let unread = is_true(condition::RECONCILING)
+        .filter(|found| condition::READ_FAILURES.iter().any(|reason| found.has_reason(reason)));
     let others = [condition::DRAIN_BLOCKED, condition::FIELDS_REJECTED, condition::WRITES_INEFFECTIVE];
     let found = is_true(condition::STALLED)
         .or(unread)
