@@ -13,7 +13,7 @@ use super::args::{ReleaseArgs, Target};
 use super::output;
 use super::plan::report::GroupPlan;
 use super::plan::snapshot::ClusterSnapshot;
-use crate::aws::{ScalingGroupChange, TemplatePin};
+use crate::aws::{AutoScaling, ScalingGroupChange, TemplatePin};
 use crate::controller::{GroupObject, group_key};
 use crate::leader::election::LeaderConfig;
 use crate::plan::Outcome;
@@ -21,7 +21,7 @@ use crate::provisioner::Release;
 use crate::util::counted::counted;
 
 /// Runs the command. Exit status: 0 when every group is released. 2 when a dry run found something to do, or a group
-/// could not be read. 1 when it refuses.
+/// could not be read. 1 when it refuses, or a group could not be changed.
 pub async fn run(args: ReleaseArgs) -> anyhow::Result<ExitCode> {
     let client = args.cluster.connection.connect().await?;
     if let Some(holder) = lease_holder(&client, &args.cluster.config_namespace).await? {
@@ -30,29 +30,23 @@ pub async fn run(args: ReleaseArgs) -> anyhow::Result<ExitCode> {
     let snapshot = ClusterSnapshot::read(&args.cluster, &Target::All, None).await?;
     let mut releases = Vec::new();
     for stored in snapshot.select(&Target::All)? {
-        releases.push(check_group(&snapshot, &stored).await.with_context(|| group_key(&stored))?);
+        releases.push(check_group(&snapshot, &stored).await);
     }
     let blocking = releases.iter().filter(|(.., release)| blocks_release(release)).count();
-    for (group, _, release) in &releases {
-        let line = format!("{group}  {}\n", describe(release, args.dry_run || blocking > 0));
-        output::print(line.as_bytes())?;
-    }
+    let mut print = |line: &str| output::print(line.as_bytes());
+    let (changed, failed) = if args.dry_run || blocking > 0 {
+        for (group, _, release) in &releases {
+            print(&format!("{group}  {}\n", describe(release, true)))?;
+        }
+        (releases.iter().filter(|(.., release)| matches!(release, Release::FollowLatest { .. })).count(), 0)
+    } else {
+        follow_latest(&*snapshot.planner.inventory.aws().autoscaling, &releases, &mut print).await?
+    };
     if blocking > 0 {
         anyhow::bail!("nothing has been changed, because of {blocking} of {} groups", releases.len());
     }
-    let mut changed = 0;
-    for (group, name, release) in &releases {
-        let Release::FollowLatest { template, mixed, .. } = release else { continue };
-        changed += 1;
-        if !args.dry_run {
-            let pin = TemplatePin { id: template.clone(), version: "$Latest".into() };
-            let asg = &snapshot.planner.inventory.aws().autoscaling;
-            let change = ScalingGroupChange { mixed: mixed.clone(), ..ScalingGroupChange::default() };
-            asg.update_group(name, &change, Some(&pin)).await.with_context(|| group.clone())?;
-        }
-    }
     let summary = if args.dry_run { "would follow $Latest. Nothing has been changed" } else { "follow $Latest now" };
-    output::print(format!("{changed} of {} groups {summary}.\n", releases.len()).as_bytes())?;
+    print(&format!("{changed} of {} groups {summary}.\n", releases.len()))?;
     let skipped = releases.iter().filter(|(.., release)| matches!(release, Release::Skipped(_))).count();
     if skipped > 0 {
         output::print_error(&format!(
@@ -60,17 +54,49 @@ pub async fn run(args: ReleaseArgs) -> anyhow::Result<ExitCode> {
             counted(skipped, "group")
         ));
     }
+    if failed > 0 {
+        anyhow::bail!("{} could not be changed; correct the cause, and run this again", counted(failed, "group"));
+    }
     Ok(ExitCode::from(if skipped > 0 || (args.dry_run && changed > 0) { 2 } else { 0 }))
 }
 
+/// Makes the scaling groups follow `$Latest`, and prints the line of each group once that is done. A group that cannot be
+/// changed does not keep the others from it. Returns how many follow `$Latest` now, and how many could not be changed.
+async fn follow_latest(
+    autoscaling: &dyn AutoScaling,
+    releases: &[(String, String, Release)],
+    print: &mut dyn FnMut(&str) -> std::io::Result<()>,
+) -> std::io::Result<(usize, usize)> {
+    let (mut changed, mut failed) = (0, 0);
+    for (group, name, release) in releases {
+        let mut line = describe(release, false);
+        if let Release::FollowLatest { template, mixed, number } = release {
+            let pin = TemplatePin { id: template.clone(), version: "$Latest".into() };
+            let change = ScalingGroupChange { mixed: mixed.clone(), ..ScalingGroupChange::default() };
+            match autoscaling.update_group(name, &change, Some(&pin)).await {
+                Ok(()) => changed += 1,
+                Err(error) => {
+                    failed += 1;
+                    line = format!("failed, and may still be pinned to version {number}: {error}");
+                }
+            }
+        }
+        print(&format!("{group}  {line}\n"))?;
+    }
+    Ok((changed, failed))
+}
+
 /// The key of a group, the name of its scaling group, and what the release does with it.
-async fn check_group(snapshot: &ClusterSnapshot, stored: &GroupObject) -> anyhow::Result<(String, String, Release)> {
+async fn check_group(snapshot: &ClusterSnapshot, stored: &GroupObject) -> (String, String, Release) {
     let id = group_key(stored);
     let Ok(group) = &stored.0 else {
         let why = GroupPlan::invalid_object(id.clone()).message;
-        return Ok((id, String::new(), Release::Skipped(why)));
+        return (id, String::new(), Release::Skipped(why));
     };
-    let planned = snapshot.plan(group, Timestamp::now()).await?;
+    let planned = match snapshot.plan(group, Timestamp::now()).await {
+        Ok(planned) => planned,
+        Err(error) => return (id, String::new(), Release::Skipped(error.to_string())),
+    };
     let (planning, behind) = (planned.planning, planned.rollout.and_then(|rollout| rollout.behind()));
     let status = group.status.clone().unwrap_or_default();
     let release = match (planning.snapshot, planning.plan.outcome) {
@@ -82,7 +108,7 @@ async fn check_group(snapshot: &ClusterSnapshot, stored: &GroupObject) -> anyhow
         (None, Outcome::Blocked { reason, message, .. }) => Release::Skipped(format!("{reason}: {message}")),
         (None, _) => Release::Skipped("run `instance-manager plan` for details".to_owned()),
     };
-    Ok((id, status.active_scaling_group_name.unwrap_or_default(), release))
+    (id, status.active_scaling_group_name.unwrap_or_default(), release)
 }
 
 fn blocks_release(release: &Release) -> bool {
@@ -136,8 +162,39 @@ pub(crate) async fn lease_holder(client: &Client, namespace: &str) -> anyhow::Re
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
+    use crate::aws::inventory::fake_aws::FakeAws;
+    use crate::aws::samples::scaling_group;
     use crate::cli::plan::rollout::GroupRollout;
+
+    /// Whoever starts the Keiko controller next must know which groups are still pinned.
+    #[tokio::test]
+    async fn group_that_aws_does_not_change_is_named_and_keeps_no_other_group() {
+        let fake = Arc::new(FakeAws::default());
+        for name in ["asg-1", "asg-3"] {
+            fake.data.lock().unwrap().groups.insert(name.into(), scaling_group(name));
+        }
+        let release = |index: i64| {
+            let release = Release::FollowLatest { template: "lt-1".into(), number: index, mixed: None };
+            (format!("team/{index}"), format!("asg-{index}"), release)
+        };
+        let mut releases: Vec<_> = (1..=3).map(release).collect();
+        releases.push(("team/4".into(), String::new(), Release::Skipped("AWS does not answer".into())));
+        let (aws, mut lines) = (fake.aws(), Vec::new());
+        let mut print = |line: &str| {
+            lines.push(line.to_owned());
+            Ok::<_, std::io::Error>(())
+        };
+        let counts = follow_latest(&*aws.autoscaling, &releases, &mut print).await.expect("lines");
+        assert_eq!(counts, (2, 1));
+        assert_eq!((lines.len(), lines[0].as_str()), (4, "team/1  version 1 -> $Latest\n"));
+        assert!(lines[1].starts_with("team/2  failed, and may still be pinned to version 2: "), "{}", lines[1]);
+        assert!(lines[1].contains("name not found") && !lines[1].contains("$Latest"), "{}", lines[1]);
+        assert_eq!(lines[2], "team/3  version 3 -> $Latest\n");
+        assert!(lines[3].contains("skipped, because it cannot be read: AWS does not answer"), "{}", lines[3]);
+    }
 
     /// The Keiko controller has no waves: it would apply what waits to every group at the same time.
     #[test]

@@ -172,7 +172,11 @@ impl AutoScaling for FakeAws {
     }
     async fn update_group(&self, name: &str, change: &ScalingGroupChange, _: Option<&TemplatePin>) -> AwsResult<()> {
         let mut state = self.data.lock().unwrap();
-        let group = state.groups.get_mut(name).expect("the group exists");
+        let Some(group) = state.groups.get_mut(name) else {
+            let (service, operation, message) =
+                ("AutoScaling", "UpdateAutoScalingGroup", "AutoScalingGroup name not found");
+            return Err(AwsError::from_response(service, operation, "ValidationError", message, 400));
+        };
         (group.min, group.max) = (change.min.unwrap_or(group.min), change.max.unwrap_or(group.max));
         Ok(())
     }

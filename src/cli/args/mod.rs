@@ -73,7 +73,7 @@ pub enum Command {
     /// This controller pins each scaling group to a number of its launch template's versions. `release` lets them launch
     /// `$Latest` again, as keikoproj/instance-manager expects. It refuses while this controller runs, and while nodes of any
     /// group are being replaced. Exit status: 0 when every group is released, 2 when a dry run found something to do or a
-    /// group was skipped, 1 when it refuses or fails.
+    /// group was skipped, 1 when it refuses or a group could not be changed.
     #[command(after_help = "Example:\n  \
         kubectl -n instance-manager scale deployment instance-manager --replicas 0\n  instance-manager release --dry-run")]
     Release(ReleaseArgs),
