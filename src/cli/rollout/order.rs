@@ -114,7 +114,7 @@ pub(super) async fn approve(args: ApproveArgs) -> anyhow::Result<ExitCode> {
         let approved: Vec<_> = orders.approved.iter().cloned().chain([wave.clone()]).collect();
         let state = waves.clone().find(|known| known.name == wave).and_then(|wave| wave.state);
         let effect = match state.filter(|state| *state != WaveState::Waiting) {
-            _ if let Some(stop) = stop(revision) => stop,
+            _ if let Some(stop) = stop(revision, orders) => stop,
             Some(_) => "groups that came to it after it opened take the revision".to_owned(),
             None => "it opens when the waves before it have passed".to_owned(),
         };
@@ -145,7 +145,7 @@ pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
             } else {
                 format!("the waves after {wave} do not wait for it, and it does not wait for an approval")
             };
-            let stop = stop(revision).map(|stop| format!("; {stop}")).unwrap_or_default();
+            let stop = stop(revision, orders).map(|stop| format!("; {stop}")).unwrap_or_default();
             return Ok((json!({"skipped": skipped}), format!("{name}: {which}{stop}")));
         }
         let group = group.clone().context("name a wave or a group")?;
@@ -280,11 +280,14 @@ fn phase(revision: &BoundariesRevision) -> Option<RolloutPhase> {
     revision.status.as_ref()?.phase
 }
 
-/// Why an order to continue has no effect yet, and what else the rollout needs.
-fn stop(revision: &BoundariesRevision) -> Option<String> {
-    use RolloutPhase::{Aborted, Halted, Returning};
-    let phase = phase(revision).filter(|phase| matches!(phase, Halted | Returning | Aborted))?;
-    let state = if phase == Halted { "halted" } else { "aborted" };
+/// Why an order to continue has no effect yet, and what else the rollout needs. The pause is that of the orders.
+fn stop(revision: &BoundariesRevision, orders: &RolloutOrders) -> Option<String> {
+    let state = match phase(revision) {
+        Some(RolloutPhase::Halted) => "halted",
+        Some(RolloutPhase::Returning | RolloutPhase::Aborted) => "aborted",
+        Some(_) | None if orders.paused => "paused",
+        Some(_) | None => return None,
+    };
     let name = revision.name_any();
     Some(format!(
         "the rollout is {state}, so no further group takes {name}; to continue: instance-manager rollout resume {name}"
@@ -356,14 +359,18 @@ mod tests {
         }
     }
 
-    /// An admin approves or skips a wave and believes that the rollout continues, but it is halted.
+    /// An admin approves or skips a wave and believes that the rollout continues, but it is halted or paused.
     #[test]
     fn order_to_continue_names_the_halt_and_how_to_end_it() {
+        use RolloutPhase::{Halted, Returning, Rolling};
         let mut revision = revision("8", false);
-        assert_eq!(stop(&revision), None);
-        for (phase, word) in [(RolloutPhase::Halted, "halted"), (RolloutPhase::Returning, "aborted")] {
+        assert_eq!(stop(&revision, &revision.spec.orders), None);
+        for (phase, paused, word) in
+            [(Halted, false, "halted"), (Returning, false, "aborted"), (Rolling, true, "paused")]
+        {
             revision.status.get_or_insert_default().phase = Some(phase);
-            let stop = stop(&revision).expect("it is stopped");
+            revision.spec.orders.paused = paused;
+            let stop = stop(&revision, &revision.spec.orders).expect("it is stopped");
             assert!(stop.contains(word) && stop.contains("instance-manager rollout resume r2"), "{stop}");
         }
     }
