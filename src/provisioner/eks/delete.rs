@@ -5,7 +5,7 @@
 use std::collections::BTreeMap;
 
 use jiff::{SignedDuration, Timestamp};
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::launch_configuration;
 use crate::api::names::{FINALIZER, tag};
@@ -231,12 +231,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
     let may_join = |step: &NodeStep| has_changes && matches!(step, NodeStep::Terminate { node: None, .. });
     let steps = decision.steps.into_iter().filter(|step| !may_join(step));
     builder.steps.extend(steps.map(|step| PlannedStep::new(step, reasons())));
-    let live = input.members.iter().filter(|m| m.instance.state != InstanceState::Terminating).count();
-    builder.status_update.fields = BTreeMap::from([(
-        "nodes".into(),
-        json!({"desired": group.desired, "ready": input.members.iter().filter(|m| m.is_ready()).count(), "updated": 0, "outdated": live,
-               "draining": input.members.iter().filter(|m| m.disruption_of(&input.id.uid).is_some()).count()}),
-    )]);
+    builder.status_update.fields = BTreeMap::from([("nodes".into(), count_nodes(input, group))]);
     let pool = if group.warm_pool.is_some() { " and the warm pool" } else { "" };
     let mut message = format!("{}{pool} still to be terminated", counted(input.members.len(), "instance"));
     if !decision.waiting_for.is_empty() {
@@ -244,6 +239,24 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
     }
     let recheck = if has_steps { Recheck::Immediately } else { Recheck::Poll };
     builder.set_outcome_once(Outcome::Progressing { phase: Phase::Deleting, message, recheck });
+}
+
+/// Counts the nodes for the status, in units of desired capacity as the group is measured.
+fn count_nodes(input: &DeleteInput, group: &ScalingGroup) -> Value {
+    let count = |test: &dyn Fn(&NodeInstance) -> bool| {
+        input.members.iter().filter(|m| test(m)).map(NodeInstance::weight).sum::<usize>()
+    };
+    let mut counts = json!({
+        "desired": group.desired,
+        "ready": count(&|m| m.is_ready()),
+        "updated": 0,
+        "outdated": count(&|m| m.instance.state != InstanceState::Terminating),
+        "draining": count(&|m| m.disruption_of(&input.id.uid).is_some()),
+    });
+    if input.members.iter().any(|m| m.weight() > 1) {
+        counts["weighted"] = json!(true);
+    }
+    counts
 }
 
 fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::RollingUpdateDecision {

@@ -193,6 +193,20 @@ fn deletion_decrements_no_group() {
     assert_eq!(decrements(4), [false, false], "decrements by the weight could end below zero");
 }
 
+/// The desired capacity of such a group is in units. Counted in instances, its deletion would look as if most of its nodes
+/// were missing, and an alert would say so.
+#[test]
+fn deletion_counts_nodes_in_units_of_the_desired_capacity() {
+    let counts = |weight: u32| {
+        let plan = deletion_of_drained_nodes(weight);
+        let nodes = &plan.status_update.fields["nodes"];
+        let count = |name: &str| nodes[name].as_u64();
+        ([count("ready"), count("outdated"), count("draining")], nodes["weighted"].as_bool())
+    };
+    assert_eq!(counts(1), ([Some(2); 3], None));
+    assert_eq!(counts(4), ([Some(8); 3], Some(true)));
+}
+
 /// A scaling group as AWS runs it: with weights, and a decrement by one or by the weight.
 #[derive(Clone, Debug)]
 struct World {
