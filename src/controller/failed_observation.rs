@@ -9,11 +9,14 @@ use serde_json::json;
 use super::context::{Context, Error, event_target, publish_event};
 use super::planner::ObserveError;
 use super::report::{aws_failure, aws_remedy};
-use crate::api::names::condition;
-use crate::api::{Condition, InstanceGroup, InstanceGroupStatus, diff_merge_patch, group_id, rfc3339, set_condition};
+use crate::api::names::{condition, fail_reason};
+use crate::api::{
+    Condition, GroupObject, InstanceGroup, InstanceGroupStatus, diff_merge_patch, group_id, rfc3339, set_condition,
+};
 use crate::index::process_state::ProcessState;
 use crate::plan::{Event, EventKind};
 use crate::provisioner::GroupId;
+use crate::telemetry::metrics::ReconcileResult;
 
 /// The class of a failed observation, which is the reason of the condition `Reconciling`.
 fn reason(error: &ObserveError) -> &'static str {
@@ -134,7 +137,11 @@ pub(super) async fn report(group: &InstanceGroup, key: &str, error: &Error, ctx:
 
 /// Reports a reconcile that panicked. Nothing of the group is known to be wrong, and nothing changes until the cause is
 /// gone, so the status must not look as if the group were up to date.
-pub(super) async fn report_panic(group: &InstanceGroup, key: &str, ctx: &Context) {
+pub(super) async fn report_panic(stored: &GroupObject, key: &str, ctx: &Context) {
+    // The metrics also say it if the API server refuses the condition. A pass without a panic ends the series.
+    ctx.metrics.record_reconcile(key, ReconcileResult::Failed(fail_reason::HANDLE_RECONCILE));
+    ctx.metrics.set_group_unread(key, Some(condition::INTERNAL_ERROR.to_owned()));
+    let Ok(group) = &stored.0 else { return };
     if !ctx.request_write() {
         return;
     }
@@ -183,10 +190,13 @@ fn is_reported(error: &ObserveError, status: &InstanceGroupStatus) -> bool {
     conditions.any(|c| c.r#type == condition::RECONCILING && c.is_true() && c.has_reason(reason(error)))
 }
 
-/// Notes that the group was read. The report of the pass replaces the condition.
-pub(super) fn end(key: &str, ctx: &Context) {
+/// Notes that the group was read. The report of the pass replaces the condition. A pass may panic after its read: a series
+/// that ended here each time would keep the alert from firing.
+pub(super) fn end(key: &str, status: &InstanceGroupStatus, ctx: &Context) {
     ctx.planner.process_state.end_failed_observations(key);
-    ctx.metrics.set_group_unread(key, None);
+    if !status.conditions.iter().any(is_panic) {
+        ctx.metrics.set_group_unread(key, None);
+    }
 }
 
 #[cfg(test)]
@@ -215,6 +225,20 @@ mod tests {
         assert_eq!(reasons, [("Ready", Some("InternalError")), ("Reconciling", Some("InternalError"))]);
         status.conditions = conditions;
         assert_eq!(panic_patch(&status, Timestamp::MAX), None);
+    }
+
+    /// An alert fires after a quarter of an hour without a gap. A pass may read AWS and then panic, each minute.
+    #[tokio::test]
+    async fn series_of_a_panic_outlives_the_read_of_the_next_pass() {
+        let test = crate::controller::fake::context(crate::k8s::fake::client(|call| panic!("unexpected: {call:?}")));
+        let patch = panic_patch(&status(), Timestamp::UNIX_EPOCH).expect("a patch");
+        let panicked: InstanceGroupStatus = serde_json::from_value(patch).expect("a status");
+        let has_series = |status: &InstanceGroupStatus| {
+            test.ctx.metrics.set_group_unread("team/web", Some(condition::INTERNAL_ERROR.to_owned()));
+            end("team/web", status, &test.ctx);
+            test.ctx.metrics.encode().expect("metrics").contains("read_failed{instancegroup=\"team/web\"")
+        };
+        assert_eq!((has_series(&panicked), has_series(&status())), (true, false));
     }
 
     fn status() -> InstanceGroupStatus {

@@ -59,9 +59,7 @@ pub(crate) async fn reconcile(stored: Arc<GroupObject>, ctx: Arc<Context>) -> Re
         Ok(result) => result,
         Err(panic) => {
             tracing::error!(group = %group_key(&stored), %panic, "reconcile panicked");
-            if let Ok(group) = &stored.0 {
-                failed_observation::report_panic(group, &group_key(&stored), &ctx).await;
-            }
+            failed_observation::report_panic(&stored, &group_key(&stored), &ctx).await;
             Ok(Action::requeue(Duration::from_secs(60)))
         }
     };
@@ -120,7 +118,7 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
             return Err(error);
         }
     };
-    failed_observation::end(&key, ctx);
+    failed_observation::end(&key, &old_status, ctx);
     if let Some(value) = asked {
         planned.plan.status_update.fields.insert("lastReconcileNow".to_owned(), json!(value));
     }
@@ -246,6 +244,30 @@ mod tests {
         };
         let (reported, quiet) = (seconds(delay(true)), seconds(delay(false)));
         assert!(reported <= 36.0 && quiet > 200.0, "{reported} and {quiet}");
+    }
+
+    /// The group would look Ready in the metrics for as long as the defect lasts, and no alert would fire. The API server
+    /// refuses the condition, too.
+    #[tokio::test]
+    async fn reconcile_that_panics_is_counted_and_alerted() {
+        let client = crate::k8s::fake::client(|_| crate::k8s::fake::failure(403, "Forbidden", "it is not allowed"));
+        let mut test = fake::context(client);
+        let stored = fake::group_object("web", "1");
+        let mut store = test.groups.take().expect("the writer of the store");
+        store.apply_watcher_event(&Event::Apply(stored.clone()));
+        // A lock that a panic has poisoned makes each reconcile panic.
+        let state = test.ctx.planner.process_state.clone();
+        let poison = || state.clock_jumps(|_| panic!("a defect"));
+        let poisoned: std::thread::Result<()> = std::panic::catch_unwind(std::panic::AssertUnwindSafe(poison));
+        assert!(poisoned.is_err(), "the lock is poisoned");
+        reconcile(Arc::new(stored), test.ctx.clone()).await.expect("an action");
+        let series = test.ctx.metrics.encode().expect("metrics");
+        for expected in [
+            "instance_manager_instance_group_read_failed{instancegroup=\"team/web\",reason=\"InternalError\"} 1",
+            "instance_manager_reconcile_fail_total{instancegroup=\"team/web\",reason=\"HandleReconcile\"} 1",
+        ] {
+            assert!(series.contains(expected), "{expected} is missing in {series}");
+        }
     }
 
     /// Its series would be exported until the process restarts, and an alert about it would never end.

@@ -26,6 +26,8 @@ pub(super) async fn update_status(
     now: Timestamp,
     ctx: &Context,
 ) -> Result<(), Error> {
+    // A pass that has come so far has not panicked.
+    ctx.metrics.set_group_unread(key, None);
     let result = write_report(group, key, applied, report, now, ctx).await;
     let error = match &result {
         Err(Error::Status(error)) => Some(error),

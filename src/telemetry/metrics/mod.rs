@@ -115,7 +115,7 @@ impl Metrics {
             )?,
             group_unread: build.gauges(
                 "instance_manager_instance_group_read_failed",
-                "An InstanceGroup whose reads have failed for a minute, by the reason of the condition Reconciling, always 1.",
+                "An InstanceGroup whose reads have failed for a minute or whose reconcile panics, by the reason of the condition Reconciling, always 1.",
                 &["instancegroup", "reason"],
             )?,
             nodes: build.gauges(
