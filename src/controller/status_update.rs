@@ -17,7 +17,8 @@ use crate::telemetry::metrics::ReconcileResult;
 const STATUS_NOT_STORED: &str = "the status is not stored as written; apply the CRD of this release, or find another writer in metadata.managedFields";
 
 /// Publishes the events of the applied steps, writes the status patch, and then publishes the events of transitions. An
-/// event reports if the status cannot be written for a while: nothing else of the group would.
+/// event reports if the status cannot be written for a while: nothing else on the group would. The gauges of the group
+/// follow what the pass came to, also then.
 pub(super) async fn update_status(
     group: &InstanceGroup,
     key: &str,
@@ -29,6 +30,7 @@ pub(super) async fn update_status(
     // A pass that has come so far has not panicked.
     ctx.metrics.set_group_unread(key, None);
     let result = write_report(group, key, applied, report, now, ctx).await;
+    set_gauges(group, key, applied, report, ctx);
     let error = match &result {
         Err(Error::Status(error)) => Some(error),
         Ok(()) | Err(_) => None,
@@ -106,7 +108,25 @@ async fn write_report(
     Ok(())
 }
 
-/// Sets the metrics of the group, or removes them with the group.
+/// Sets the gauges of the group. Those of a deleted group are about to be removed.
+fn set_gauges(group: &InstanceGroup, key: &str, applied: &Applied, report: &Report, ctx: &Context) {
+    if matches!(report.outcome, Some(Outcome::Deleted)) {
+        return;
+    }
+    let (metrics, old) = (&ctx.metrics, group.status.as_ref());
+    let patched = |field: &str| report.patch.as_ref().and_then(|p| p.get(field).cloned());
+    let state = patched("currentState")
+        .and_then(|s| s.as_str().map(str::to_owned))
+        .or_else(|| old.and_then(|old| old.current_state.clone()));
+    metrics.set_group_status(key, state.as_deref().unwrap_or("Init"));
+    metrics.set_group_stalled(key, report.stalled.map(|reason| reason.to_string()));
+    let counts = applied.plan.status_update.fields.get("nodes").and_then(|n| serde_json::from_value(n.clone()).ok());
+    if let Some(counts) = counts.or_else(|| old.and_then(|old| old.nodes.clone())) {
+        metrics.set_node_counts(key, &counts);
+    }
+}
+
+/// Counts the pass, or removes the metrics of the group with the group.
 pub(super) fn record_metrics(
     key: &str,
     old: &InstanceGroupStatus,
@@ -131,22 +151,39 @@ pub(super) fn record_metrics(
             ctx.planner.inventory.forget_group(name);
         }
         // Must be last: any later record would create the series of the group again.
-        return metrics.forget_group(key);
-    }
-    let patched = |field: &str| report.patch.as_ref().and_then(|p| p.get(field).cloned());
-    let state =
-        patched("currentState").and_then(|s| s.as_str().map(str::to_owned)).or_else(|| old.current_state.clone());
-    metrics.set_group_status(key, state.as_deref().unwrap_or("Init"));
-    metrics.set_group_stalled(key, report.stalled.map(|reason| reason.to_string()));
-    let counts = applied.plan.status_update.fields.get("nodes").and_then(|n| serde_json::from_value(n.clone()).ok());
-    if let Some(counts) = counts.or_else(|| old.nodes.clone()) {
-        metrics.set_node_counts(key, &counts);
+        metrics.forget_group(key);
     }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::{InstanceGroupSpec, group_id};
+    use crate::controller::{fake, report};
+    use crate::plan::{Reason, blocked_plan};
+
+    /// The status of last week says that the group is Ready. The alerts must not: the person on call has nothing else.
+    #[tokio::test]
+    async fn metrics_follow_the_group_while_its_status_is_refused() {
+        let client = crate::k8s::fake::client(|_| crate::k8s::fake::failure(403, "Forbidden", "a webhook refuses it"));
+        let test = fake::context(client);
+        let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+        group.metadata.namespace = Some("team".into());
+        let ready = InstanceGroupStatus { current_state: Some("Ready".into()), ..InstanceGroupStatus::default() };
+        group.status = Some(ready.clone());
+        let plan = blocked_plan(&group_id(&group), Reason::NodesNotReady, "a node is dead".to_owned());
+        let (applied, now) = (Applied::new(plan), Timestamp::UNIX_EPOCH);
+        let report = report::report(&ready, &applied, None, &rfc3339(now));
+        let error = update_status(&group, "team/web", &applied, &report, now, &test.ctx).await;
+        error.expect_err("the status is refused");
+        let series = test.ctx.metrics.encode().expect("metrics");
+        for expected in [
+            "instance_manager_instance_group_status{instancegroup=\"team/web\",status=\"Error\"} 1",
+            "instance_manager_instance_group_stalled{instancegroup=\"team/web\",reason=\"NodesNotReady\"} 1",
+        ] {
+            assert!(series.contains(expected), "{expected} is missing in {series}");
+        }
+    }
 
     #[test]
     fn event_of_a_refused_status_names_time_and_webhook() {

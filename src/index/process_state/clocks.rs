@@ -6,6 +6,9 @@ use jiff::{SignedDuration, Timestamp};
 
 use super::ProcessState;
 
+/// How often the event about a refused status is repeated: the API server forgets an event after an hour.
+const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(30);
+
 /// Starts or ends a clock; returns for how long it has run.
 fn track(since: &mut Option<Timestamp>, is_running: bool, now: Timestamp) -> SignedDuration {
     *since = is_running.then(|| since.unwrap_or(now));
@@ -101,8 +104,8 @@ impl ProcessState {
         self.group(group, |g| g.failed_observation = None);
     }
 
-    /// Records whether the status of the group was refused. Returns since when that has been so, once it has lasted for the
-    /// delay, and only once.
+    /// Records whether the status of the group was refused. Returns since when that has been so, when an event is due: once
+    /// it has lasted for the delay, and then again and again while it lasts.
     pub(crate) fn track_unwritten_status(
         &self,
         group: &str,
@@ -115,9 +118,14 @@ impl ProcessState {
                 g.unwritten_status = None;
                 return None;
             }
-            let (since, is_reported) = g.unwritten_status.get_or_insert((now, false));
-            let is_due = !*is_reported && now.duration_since(*since) >= delay;
-            *is_reported |= is_due;
+            let (since, reported_at) = g.unwritten_status.get_or_insert((now, None));
+            let is_due = match *reported_at {
+                None => now.duration_since(*since) >= delay,
+                Some(at) => now.duration_since(at) >= REPEAT_AFTER,
+            };
+            if is_due {
+                *reported_at = Some(now);
+            }
             is_due.then_some(*since)
         })
     }

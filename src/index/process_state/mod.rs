@@ -82,8 +82,8 @@ struct GroupState {
     /// Since when the group could not be read, and the failure that its condition tells. It only decides when the
     /// failure is reported.
     failed_observation: Option<(Timestamp, Option<String>)>,
-    /// Since when the API server has refused the group's status, and whether an event says so.
-    unwritten_status: Option<(Timestamp, bool)>,
+    /// Since when the API server has refused the group's status, and when an event last said so.
+    unwritten_status: Option<(Timestamp, Option<Timestamp>)>,
     /// What AWS showed of the attributes of the group.
     seen_names: SeenNames,
     /// Consecutive failures.

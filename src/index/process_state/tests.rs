@@ -28,16 +28,18 @@ fn group_is_merged_again_only_after_a_change() {
     assert_eq!(merges.get(), 3);
 }
 
-/// A webhook that fails briefly needs no event. One that fails for hours gets one event.
+/// A webhook that fails briefly needs no event. One that fails for hours is shown all the time, although the API server
+/// forgets an event after an hour: nothing else on the group would tell its tenant that the status is old.
 #[test]
-fn refused_status_is_reported_once_and_only_if_it_lasts() {
+fn refused_status_is_reported_if_it_lasts_and_again_each_half_hour() {
     let (state, minute) = (ProcessState::default(), SignedDuration::from_secs(60));
     let at = |second: i64| Timestamp::from_second(second).expect("a time");
     let reported =
         |is_refused: bool, second: i64| state.track_unwritten_status("a/web", is_refused, minute, at(second));
     assert_eq!((reported(true, 0), reported(true, 59), reported(false, 60)), (None, None, None));
     assert_eq!((reported(true, 70), reported(true, 130), reported(true, 200)), (None, Some(at(70)), None));
-    assert_eq!((reported(false, 210), reported(true, 220), reported(true, 280)), (None, None, Some(at(220))));
+    assert_eq!((reported(true, 1929), reported(true, 1930), reported(true, 1931)), (None, Some(at(70)), None));
+    assert_eq!((reported(false, 2000), reported(true, 2010), reported(true, 2070)), (None, None, Some(at(2010))));
 }
 
 #[test]
