@@ -96,20 +96,26 @@ async fn write_report(
         let description = || STATUS_NOT_STORED.to_owned();
         planner.process_state.group_writes(key, |writes| writes.record_write(write, description, now));
     }
-    for event in &report.transition_events {
-        publish_event(&target, event, ctx).await;
-    }
-    for EndedCondition { condition, reason } in &report.ended_conditions {
-        tracing::info!(group = key, condition, reason, "problem ended");
-    }
+    publish_transitions(group, key, report, ctx).await;
     if report.outcome == Some(Outcome::Deleted) && applied.error.is_none() {
         planner.process_state.set_finalized(key, &target.uid);
     }
     Ok(())
 }
 
+/// Publishes the events of transitions, and logs the problems that ended.
+pub(super) async fn publish_transitions(group: &InstanceGroup, key: &str, report: &Report, ctx: &Context) {
+    let target = event_target(&group.metadata);
+    for event in &report.transition_events {
+        publish_event(&target, event, ctx).await;
+    }
+    for EndedCondition { condition, reason } in &report.ended_conditions {
+        tracing::info!(group = key, condition, reason, "problem ended");
+    }
+}
+
 /// Sets the gauges of the group. Those of a deleted group are about to be removed.
-fn set_gauges(group: &InstanceGroup, key: &str, applied: &Applied, report: &Report, ctx: &Context) {
+pub(super) fn set_gauges(group: &InstanceGroup, key: &str, applied: &Applied, report: &Report, ctx: &Context) {
     if matches!(report.outcome, Some(Outcome::Deleted)) {
         return;
     }

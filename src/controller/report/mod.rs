@@ -23,7 +23,7 @@ use self::outcome::{failed_write, failure_outcome, is_deleting, reported_outcome
 pub use self::transitions::EndedCondition;
 use self::transitions::Transitions;
 use crate::api::names::condition;
-use crate::api::{Condition, CurrentState, InstanceGroupStatus, apply_merge_patch, diff_merge_patch, set_condition};
+use crate::api::{Condition, CurrentState, InstanceGroupStatus, apply_merge_patch, diff_merge_patch};
 use crate::apply::{Applied, StepError};
 use crate::ownership;
 use crate::plan::{
@@ -273,18 +273,6 @@ fn known_readiness(applied: &Applied, old: &InstanceGroupStatus) -> Option<bool>
 fn are_nodes_ready(plan: &Plan, old: &InstanceGroupStatus) -> bool {
     let last = || old.conditions.iter().find(|c| c.r#type == condition::NODES_READY).map(Condition::is_true);
     plan.status_update.nodes_ready.or_else(last).unwrap_or(true)
-}
-
-/// The status patch for a stored object that cannot be decoded.
-pub(crate) fn invalid_object_patch(generation: Option<i64>, now: &str) -> Value {
-    let mut conditions = Vec::new();
-    for (kind, status) in [(condition::READY, false), (condition::STALLED, true)] {
-        let message = format!("{INVALID_OBJECT}, correct it in Git and apply it again");
-        set_condition(&mut conditions, Condition::new(kind, status, &Reason::InvalidSpec.to_string(), message), now);
-    }
-    json!({
-        "currentState": CurrentState::Error.as_str(), "conditions": conditions, "observedGeneration": generation,
-    })
 }
 
 fn current_state(outcome: &Outcome) -> CurrentState {
