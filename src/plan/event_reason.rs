@@ -124,6 +124,8 @@ pub enum EventReason {
     BoundariesWarning,
     /// The ConfigMap does not exist (Warning).
     BoundariesMissing,
+    /// The ConfigMap is valid, and the API server does not store it as a BoundariesRevision (Warning).
+    BoundariesNotStored,
     /// Another controller manages the groups (Warning).
     ConflictingController,
     /// The other controller has stopped.

@@ -83,9 +83,10 @@ fn active_revision(revisions: &[&BoundariesRevision], live: Option<&BTreeMap<Str
     let why = match live.map(|live| (live, Boundaries::parse(live))) {
         None => Some("the ConfigMap instance-manager is missing".to_owned()),
         Some((_, Err(error))) => Some(format!("the ConfigMap instance-manager is invalid: {error}")),
-        Some((live, Ok(_))) if revisions.last().is_none_or(|newest| !has_texts(newest, &content_hash(live))) => {
-            Some("the controller has not stored the content of the ConfigMap instance-manager yet".to_owned())
-        }
+        Some((live, Ok(_))) if revisions.last().is_none_or(|newest| !has_texts(newest, &content_hash(live))) => Some(
+            "the controller has not stored the content of the ConfigMap instance-manager yet; see its events"
+                .to_owned(),
+        ),
         Some((_, Ok(_))) => rollout,
     };
     ActiveRevision { number, why }

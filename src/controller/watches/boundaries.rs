@@ -119,6 +119,7 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     };
     let is_unreported = is_change(&reported);
     let news = News::since(&reported, &active, stored.as_ref() == data.as_ref(), content_warnings);
+    let news = News { is_not_stored: is_refused, ..news };
     if is_change(&old) {
         let (source, why) = (active.source.name(), active.source.why());
         tracing::info!(source, revision = %active.revision, why, "boundaries activated");
@@ -336,6 +337,8 @@ struct News {
     /// How many of the first warnings were published: a process that stored this content as the last known good one did
     /// it.
     known_warnings: usize,
+    /// The ConfigMap is not used because it cannot be stored as a BoundariesRevision.
+    is_not_stored: bool,
 }
 
 impl News {
@@ -348,6 +351,7 @@ impl News {
         News {
             is_newly_active: if has_started { !is_stored } else { has_changed },
             known_warnings: if has_started && is_stored { content_warnings } else { 0 },
+            is_not_stored: false,
         }
     }
 }
@@ -364,7 +368,11 @@ fn boundaries_events(active: &ActiveBoundaries, news: &News, errors: Option<&Con
                 _ => "no AWS changes will be made until the ConfigMap is fixed".to_owned(),
             };
             let Some(errors) = errors else {
-                events.push(Event::warning(EventReason::BoundariesMissing, format!("{why}; {effect}")));
+                let reason = match news.is_not_stored {
+                    true => EventReason::BoundariesNotStored,
+                    false => EventReason::BoundariesMissing,
+                };
+                events.push(Event::warning(reason, format!("{why}; {effect}")));
                 return events;
             };
             let listed = errors.errors.iter().map(|error| (error.reason(), error.to_string()));
@@ -629,6 +637,29 @@ mod tests {
         *denied.lock().unwrap() = "nothing";
         reload(&ctx).await;
         assert_eq!((refusal(&ctx), stored.lock().unwrap().len()), (None, 2));
+    }
+
+    /// An admin would look for an error in a ConfigMap that has none, and `lint` would find nothing.
+    #[tokio::test]
+    async fn valid_content_that_cannot_be_stored_is_not_called_missing() {
+        let events = Arc::new(Mutex::new(vec![]));
+        let log = events.clone();
+        let ctx = context(crate::k8s::fake::client(move |call| match call.route() {
+            ("POST", path) if path.contains("/events") => {
+                log.lock().unwrap().push(format!("{} {}", call.body["reason"], call.body["note"]));
+                (201, call.body)
+            }
+            ("GET", path) if path.ends_with("boundariesrevisions") => {
+                (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}))
+            }
+            ("GET", _) => crate::k8s::fake::failure(404, "NotFound", "there is none"),
+            _ => crate::k8s::fake::failure(403, "Forbidden", "the policy no-sizes denies it"),
+        }));
+        edit(&ctx, "maxSize", POLICY).await;
+        let events = events.lock().unwrap();
+        let is_about = |reason: &str, cause: &str| events.iter().any(|e| e.contains(reason) && e.contains(cause));
+        assert!(is_about("BoundariesNotStored", "the policy no-sizes denies it"), "{events:?}");
+        assert!(!is_about("BoundariesMissing", ""), "{events:?}");
     }
 
     /// An edit loses the key `rollout` while a change is under way. It must be stored with the policy of that change
