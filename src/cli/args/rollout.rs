@@ -49,7 +49,7 @@ pub enum RolloutCommand {
     Undo(UndoArgs),
     /// Wait until a revision has reached all groups, or has passed a wave; for pipelines.
     ///
-    /// Exit status: 0 when it has, 2 when it is halted or aborted, 1 when the time is over.
+    /// Exit status: 0 when it has, 2 when it is halted, aborted or superseded, 1 when the time is over.
     #[command(after_help = "Example:\n  instance-manager rollout wait --for wave=canary --timeout 1h")]
     Wait(RolloutWaitArgs),
     /// List the stored revisions, newest first; or show one of them with its differences to the one before.

@@ -36,7 +36,7 @@ pub(super) async fn find_with_return(
         None => sorted.last(),
         Some(number) => sorted.iter().find(|revision| revision.spec.number == number),
     };
-    let found = found.with_context(|| missing(number.unwrap_or_default(), &sorted))?;
+    let found = found.ok_or_else(|| MissingRevision(missing(number.unwrap_or_default(), &sorted)))?;
     Ok((client, (*found).clone(), returns_to(&all, found)))
 }
 
@@ -56,6 +56,11 @@ pub(super) fn remedy(revision: &BoundariesRevision) -> &'static str {
         false => "the ConfigMap still holds it: revert it in Git",
     }
 }
+
+/// The API server answered, and has no such revision.
+#[derive(Debug, thiserror::Error)]
+#[error("{0}")]
+pub(super) struct MissingRevision(pub String);
 
 /// Why a revision is not found.
 pub(super) fn missing(number: i64, revisions: &[&BoundariesRevision]) -> String {

@@ -6,26 +6,27 @@ use std::time::Duration;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt};
 
-use super::read::{NO_ROLLOUT, find, is_about_to_begin};
+use super::read::{MissingRevision, NO_ROLLOUT, find, is_about_to_begin};
 use crate::api::names::CONFIG_MAP;
 use crate::api::{BoundariesRevision, RolloutPhase, WaveState};
 use crate::boundaries::content_hash;
 use crate::cli::args::{RolloutWaitArgs, WaitTarget};
-use crate::cli::output::print;
+use crate::cli::output::{describe_error, print};
 use crate::k8s::call;
 use crate::rollout::has_texts;
 
 /// The interval between two polls.
 const INTERVAL: Duration = Duration::from_secs(2);
 
-/// Runs the command. Exit status: 0 when the state is reached, 2 when the rollout is halted or aborted, 1 when the time
-/// is over.
+/// Runs the command. Exit status: 0 when the state is reached, 2 when the rollout is halted, aborted or superseded, 1 when
+/// the time is over or the revision was deleted.
 pub(super) async fn run(args: RolloutWaitArgs) -> anyhow::Result<ExitCode> {
     let end = tokio::time::Instant::now() + args.timeout;
     let mut number = args.revision;
     // A wrong argument or a missing permission is reported at once. Later errors are retried, because the API server
     // may be unavailable for a moment.
     let (client, mut revision) = find(&args.revisions, number).await?;
+    let mut last_error = None;
     loop {
         // What was applied right before may not be stored yet.
         let is_meant =
@@ -39,20 +40,41 @@ pub(super) async fn run(args: RolloutWaitArgs) -> anyhow::Result<ExitCode> {
             }
         }
         if tokio::time::Instant::now() >= end {
-            let name = revision.name_any();
-            match is_meant {
-                true => anyhow::bail!("the time is over; see instance-manager rollout status {name}"),
-                false => anyhow::bail!(
-                    "the time is over, and the controller has not stored the content of the ConfigMap {CONFIG_MAP}: see its events; the newest revision is {name}"
-                ),
-            }
+            anyhow::bail!(time_is_over(&revision.name_any(), is_meant, last_error.as_ref()));
         }
         tokio::time::sleep(INTERVAL).await;
-        match find(&args.revisions, number).await {
-            Ok((_, found)) => revision = found,
-            Err(error) => tracing::debug!(%error, "cannot read the revision"),
-        }
+        let found = find(&args.revisions, number).await.map(|(_, found)| found);
+        last_error = record_poll(found, number, &mut revision)?;
     }
+}
+
+/// Keeps what a poll has found, or returns why it found nothing, to be shown at the end. A revision that is awaited and
+/// was deleted is an error at once: it does not come back.
+fn record_poll(
+    found: anyhow::Result<BoundariesRevision>,
+    number: Option<i64>,
+    revision: &mut BoundariesRevision,
+) -> anyhow::Result<Option<anyhow::Error>> {
+    match found {
+        Ok(found) => {
+            *revision = found;
+            Ok(None)
+        }
+        Err(error) if number.is_some() && error.is::<MissingRevision>() => Err(error),
+        Err(error) => Ok(Some(error)),
+    }
+}
+
+/// The text when the time is over, with the error of the last poll: the state that was read may be old.
+fn time_is_over(name: &str, is_meant: bool, last_error: Option<&anyhow::Error>) -> String {
+    let text = match is_meant {
+        true => format!("the time is over; see instance-manager rollout status {name}"),
+        false => format!(
+            "the time is over, and the controller has not stored the content of the ConfigMap {CONFIG_MAP}: see its events; the newest revision is {name}"
+        ),
+    };
+    let cause = last_error.map(|error| format!("; the last attempt to read it failed: {}", describe_error(error)));
+    text + &cause.unwrap_or_default()
 }
 
 /// Whether the newest revision has what the ConfigMap has now; also when the ConfigMap cannot be read.
@@ -96,6 +118,7 @@ fn wait_result(revision: &BoundariesRevision, awaited: &WaitTarget) -> anyhow::R
 mod tests {
     use super::*;
     use crate::api::{BoundariesRevisionSpec, BoundariesRevisionStatus, WaveStatus};
+    use crate::cli::rollout::read::stored;
     use crate::k8s::fake;
     use serde_json::json;
 
@@ -125,6 +148,28 @@ mod tests {
         revision.status =
             Some(BoundariesRevisionStatus { phase: Some(phase), waves, ..BoundariesRevisionStatus::default() });
         revision
+    }
+
+    /// A pipeline whose permission was revoked would say after hours that the rollout is slow. One whose revision was deleted
+    /// would wait for it until the end.
+    #[tokio::test]
+    async fn failed_polls_are_named_and_a_deleted_revision_is_not_waited_for() {
+        let client = fake::client(|_| fake::failure(401, "Unauthorized", "the token has expired"));
+        let unauthorized = stored(client, "im").await.map(|mut all| all.remove(0));
+        let mut known = revision(RolloutPhase::Rolling, WaveState::Open);
+        let error = record_poll(unauthorized, Some(2), &mut known).expect("it is tried again");
+        let text = time_is_over("r2", true, error.as_ref());
+        assert!(text.contains("rollout status r2") && text.contains("the token has expired"), "{text}");
+        let next = revision(RolloutPhase::Complete, WaveState::Passed);
+        let error = record_poll(Ok(next), Some(2), &mut known).expect("a revision");
+        assert!(!time_is_over("r2", true, error.as_ref()).contains("failed"), "the last poll has succeeded");
+        let phase = known.status.as_ref().and_then(|status| status.phase);
+        assert!(phase == Some(RolloutPhase::Complete));
+        let gone = || -> anyhow::Result<BoundariesRevision> {
+            Err(MissingRevision("there is no revision r2; there are r1".to_owned()).into())
+        };
+        assert!(record_poll(gone(), Some(2), &mut known).is_err());
+        assert!(record_poll(gone(), None, &mut known).is_ok(), "the first one may still be stored");
     }
 
     /// A pipeline must neither continue with an aborted change, nor wait for it forever.
