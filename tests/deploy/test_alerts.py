@@ -83,6 +83,13 @@ def test_the_tests_use_the_series_that_the_controller_serves(unit_tests):
         assert f"{name}{{{','.join(own)}}}" in served, series
 
 
+def test_the_alert_about_locked_groups_names_rollouts(rules):
+    """A rollout that is paused or frozen locks its groups as well. The person on call would search for an annotation that no object has."""
+    runbook = (REPOSITORY / "docs" / "alerts.md").read_text().split("### InstanceManagerGroupLocked\n")[1].split("\n### ")[0]
+    assert "rollout" in rules["InstanceManagerGroupLocked"]["annotations"]["summary"]
+    assert "lock-upgrades" in runbook and "(rollouts.md#orders)" in runbook
+
+
 def test_each_alert_has_a_runbook(rules):
     """The person on call clicks on the link."""
     headings = {line[4:].strip("`").lower() for line in (REPOSITORY / "docs" / "alerts.md").read_text().splitlines() if line.startswith("### ")}
