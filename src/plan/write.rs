@@ -268,6 +268,10 @@ pub(crate) fn status_write(patch: &Value) -> Write {
     for condition in patch["conditions"].as_array_mut().into_iter().flatten() {
         condition["lastTransitionTime"].take();
     }
+    // A record that is not kept is made with another time at each try.
+    if let Some(since) = patch.pointer_mut("/rollout/since") {
+        since.take();
+    }
     Write::new("InstanceGroup", "status", &patch.to_string())
 }
 

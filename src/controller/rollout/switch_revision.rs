@@ -116,9 +116,7 @@ fn record_write(key: &str, write: Write, switched: Event, ctx: &Context, now: Ti
         let is_ineffective = writes.record_write(write, || RECORD_NOT_STORED.to_owned(), now);
         ctx.metrics.set_ineffective_writes(key, writes.ineffective().len());
         match is_ineffective {
-            true => {
-                Some(Event::for_condition(EventKind::Warning, condition::WRITES_INEFFECTIVE, RECORD_NOT_STORED))
-            }
+            true => Some(Event::for_condition(EventKind::Warning, condition::WRITES_INEFFECTIVE, RECORD_NOT_STORED)),
             false => (!is_repeated).then_some(switched),
         }
     })

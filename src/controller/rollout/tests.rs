@@ -414,7 +414,10 @@ async fn group_says_that_its_switch_is_not_kept() {
     }
     assert_eq!(*notes.lock().unwrap(), ["RevisionTaken", "WritesIneffective"]);
     let metrics = test.ctx.metrics.encode().expect("metrics");
-    assert!(metrics.contains(&format!("instance_manager_ineffective_writes{{instancegroup=\"{key}\"}} 1")), "{metrics}");
+    assert!(
+        metrics.contains(&format!("instance_manager_ineffective_writes{{instancegroup=\"{key}\"}} 1")),
+        "{metrics}"
+    );
 }
 
 /// A change that replaces no node reaches a group at once, and a lower maxSize may do so, too, until the group has grown.
