@@ -37,12 +37,16 @@ const OTHER: &str = "eks-fargate: {selectors: [{namespace: team}, {namespace: pr
 
 /// A minimal valid spec, merged with `extra`.
 fn resolved(extra: &str) -> ResolvedGroup {
+    try_resolve(extra).expect("a resolved group")
+}
+
+fn try_resolve(extra: &str) -> Result<ResolvedGroup, Vec<SpecError>> {
     let base = "{provisioner: eks-fargate, strategy: {type: managed}, eks-fargate: {clusterName: demo, subnets: [subnet-1], selectors: [{namespace: team}], tags: [{owner: web}]}}";
     let mut spec: Value = serde_yaml::from_str(base).expect("YAML");
     deep_merge(&mut spec, &serde_yaml::from_str(extra).expect("YAML"));
     let spec = decode_spec(&spec).expect("a spec");
     let id = common::group_id(3, timestamp(super::LONG_AGO));
-    resolve(desired::parse(&id, &spec).expect("a group"), &references(), NameForm::Plain).expect("a resolved group")
+    resolve(desired::parse(&id, &spec).expect("a group"), &references(), NameForm::Plain)
 }
 
 fn references() -> References {
@@ -651,13 +655,10 @@ fn given_role_has_no_entry_before_eks_accepts_it() {
     let plan = scenario.plan();
     scenario.apply(&plan);
     assert_eq!(entries(&scenario), ["PutAwsAuthEntry"], "EKS has taken the role");
-    let foreign = new_group("eks-fargate: {podExecutionRoleArn: 'arn:aws:iam::2:role/given'}");
-    assert_eq!(entries(&foreign), Vec::<&str>::new());
-    let Outcome::Blocked { reason: Reason::InvalidSpec, message, .. } = foreign.plan().outcome else {
-        panic!("{:?}", foreign.plan().outcome)
-    };
-    assert!(message.contains("is not a role of the cluster's account"), "{message}");
-    assert!(!foreign.step_names().contains(&"CreateFargateProfile"));
+    let errors =
+        try_resolve("eks-fargate: {podExecutionRoleArn: 'arn:aws:iam::2:role/given'}").expect_err("a foreign role");
+    assert_eq!(errors[0].path, "spec.eks-fargate.podExecutionRoleArn");
+    assert!(errors[0].to_string().contains("is not a role of the cluster's account"), "{errors:?}");
 }
 
 /// The Keiko controller made the profile of its name again, and both match the spec. The pods run on the one that the status
