@@ -678,7 +678,7 @@ fn profile_that_runs_the_pods_stays_beside_another_that_matches() {
                 _ => None,
             })
             .collect();
-        assert_eq!(deletes, [deleted.name.clone()]);
+        assert_eq!(deletes, std::slice::from_ref(&deleted.name));
     }
 }
 
