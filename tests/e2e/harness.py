@@ -273,10 +273,10 @@ class Controller:
         return self
 
     def ready(self):
-        """Whether /readyz says that it leads."""
+        """Whether /readyz says that it leads. A busy machine may keep it from an answer."""
         try:
             return support.session().get(f"http://127.0.0.1:{self.port}/readyz", timeout=5).text == "ok"
-        except requests.ConnectionError:
+        except (requests.ConnectionError, requests.Timeout):
             return False
 
     def metrics(self):
