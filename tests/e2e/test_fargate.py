@@ -409,7 +409,7 @@ def test_a_missing_role_blocks_only_its_own_group(own_cloud, start_controller):
     arn = f"arn:aws:iam::123456789012:role/{tenant.unique}-missing"
     one = tenant.apply(manifest(tenant, "one", podExecutionRoleArn=arn))
     message = one.wait_condition("Stalled", reason="RefusedByAws")["message"]
-    assert "spec.eks-fargate.podExecutionRoleArn" in message and "Misconfigured PodExecutionRole" in message
+    assert "spec.eks-fargate.podExecutionRoleArn" in message and "invalid principal" in message
     two = tenant.apply(manifest(tenant, "two", selectors=[{"namespace": f"{tenant.namespace}-two"}])).wait_ready()
     two.delete()
     two.wait_gone()

@@ -11,7 +11,6 @@ use super::ownership::ownership_conflict;
 use super::plan_builder::FargatePlanBuilder;
 use super::profile_slot::{ProfileSlot, Retry};
 use super::record::{managed_attributes, record};
-use super::resolve::ResolvedGroup;
 use super::{adopt, create, role};
 use crate::api::{EffectiveValues, FargateStatus, InstanceGroupStatus, ProvisionerKind, StrategyType};
 use crate::auth::access_entries::JoinPlan;
@@ -69,8 +68,8 @@ fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, builder: &mut Farg
     adopt::profile(input, found, builder);
     let untagged = adopt::restore_tags(input, found, builder);
     let planner = join_planner(input);
-    let may_join = is_accepted(input.resolved, found) && !input.resolved.broken.contains(Part::Join);
-    let joined = if may_join { planner.plan() } else { JoinPlan::default() };
+    let keeps_entries = input.resolved.broken.contains(Part::Join);
+    let joined = if keeps_entries { JoinPlan::default() } else { planner.plan() };
     set_next_status(input, found, &joined, builder);
     role::plan_region(input, found, builder);
     builder.next_status.join = planner.join_status(input.status.join.as_ref());
@@ -106,13 +105,6 @@ fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, builder: &mut Farg
     if let Some(outcome) = untagged {
         builder.plan.set_outcome_once(outcome);
     }
-}
-
-/// Whether the role may have an entry. Of a role that the spec names, EKS knows whether the controller may pass it and whether
-/// Fargate may assume it. Whoever may assume a role with an entry in aws-auth joins as any node, so EKS accepts it first; with
-/// the profile, it creates the entry itself.
-fn is_accepted(resolved: &ResolvedGroup, found: &ObservedProfiles) -> bool {
-    resolved.is_own_role || found.own.iter().any(|profile| profile.role_arn == resolved.role_arn)
 }
 
 /// Sets what is known before the profiles are planned. Later parts add the profile and the role that they create.
