@@ -4,7 +4,7 @@
 use super::error::StepError;
 use crate::api::names::tag;
 use crate::auth::aws_auth::AwsAuthError;
-use crate::aws::AwsErrorKind;
+use crate::aws::{AwsError, AwsErrorKind};
 use crate::index::denied_calls::DeniedCall;
 use crate::k8s::KubeError;
 use crate::plan::{EksStep, FargateStep, JoinStep, NodeStep, NodegroupStep, PlannedStep, Step, Write};
@@ -46,11 +46,11 @@ pub(super) struct Remainder {
 impl IndependentFailures {
     /// Whether the pass can continue without a step that failed with this error. The error must not cause a call in
     /// each pass. A denied call waits for its turn, a rejected change of a node for its time, and an aws-auth that cannot
-    /// be edited is only read. A tag that EKS does not take is tried again at the pace of a group whose call AWS refused.
+    /// be edited is only read. Tags that EKS refused wait for their time, too.
     pub(super) fn can_continue_without(planned: &PlannedStep, error: &StepError) -> bool {
         let is_paced = error.denied_call().is_some()
             || is_rejected_change(&planned.step, error)
-            || is_refused_eks_tag(&planned.step, error)
+            || eks_tag_refusal(&planned.step, error).is_some()
             || matches!(
                 error,
                 StepError::AwsAuth(AwsAuthError::Unparsable { .. } | AwsAuthError::Unsafe | AwsAuthError::Immutable)
@@ -98,10 +98,8 @@ fn is_independent(planned: &PlannedStep) -> bool {
             !tags.iter().any(|tag| tag::NOT_PROPAGATED.contains(&tag.key.as_str()))
         }
         Step::Eks(EksStep::DeleteTags { .. } | EksStep::EnableMetrics { .. } | EksStep::DisableMetrics { .. })
-        | Step::Nodegroup(NodegroupStep::TagNodegroup { .. })
-        | Step::Fargate(FargateStep::TagFargateProfile { .. })
         | Step::Node(NodeStep::ChangeNodeInPlace { .. }) => true,
-        _ => false,
+        step => is_eks_tag(step),
     }
 }
 
@@ -111,13 +109,21 @@ fn is_rejected_change(step: &Step, error: &StepError) -> bool {
         && matches!(error, StepError::Kube(KubeError::Invalid { .. }) | StepError::RejectedBefore(_))
 }
 
-/// Whether EKS refused the tags of a node group or a Fargate profile, such as a character or the fifty-first one. Nothing
-/// depends on them: the tags that a deletion needs are read before it.
-fn is_refused_eks_tag(step: &Step, error: &StepError) -> bool {
+/// Whether a step sets tags of a node group or a Fargate profile. Nothing depends on them: the tags that a deletion needs are
+/// read before it.
+pub(super) fn is_eks_tag(step: &Step) -> bool {
     matches!(
         step,
         Step::Nodegroup(NodegroupStep::TagNodegroup { .. }) | Step::Fargate(FargateStep::TagFargateProfile { .. })
-    ) && matches!(error, StepError::Aws(error) if error.kind == AwsErrorKind::Invalid)
+    )
+}
+
+/// The error with which EKS refused tags, for example because of a character, or because there would be more than fifty.
+pub(super) fn eks_tag_refusal<'a>(step: &Step, error: &'a StepError) -> Option<&'a AwsError> {
+    match error {
+        StepError::Aws(error) if is_eks_tag(step) && error.kind == AwsErrorKind::Invalid => Some(error),
+        _ => None,
+    }
 }
 
 /// Whether a step lets nodes join.

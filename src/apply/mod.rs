@@ -32,7 +32,7 @@ use crate::plan::{EksStep, Pin, Plan, PlannedStep, Step, StepFields, TEMPLATE_VE
 pub(crate) use aws_auth::AwsAuthWriter;
 pub use error::StepError;
 pub use independent_failures::IndependentFailure;
-use independent_failures::{IndependentFailures, Remainder};
+use independent_failures::{IndependentFailures, Remainder, eks_tag_refusal};
 pub(crate) use run::{
     Applier, Apply, ApplyRun, BlockedEviction, StepOutcome, StepResult, allow_tag_denied, done, ignore_not_found,
 };
@@ -105,7 +105,7 @@ pub(crate) async fn apply(
             refused.add_dependent(applied.plan.steps.remove(index));
             continue;
         }
-        let backoff_error = ctx.backoff_error(&id.key(), &planned.step);
+        let backoff_error = ctx.backoff_error(&id.key(), planned);
         let was_tried = backoff_error.is_none();
         let result = match backoff_error {
             Some(error) => Err(error),
@@ -117,6 +117,10 @@ pub(crate) async fn apply(
                 if was_tried {
                     let is_expected = is_propagating(ctx.process_state, &id.key(), &error, ctx.now);
                     log_failed_step(id, planned, &error, is_expected);
+                    if let Some(refusal) = eks_tag_refusal(&planned.step, &error) {
+                        let (writes, refusal) = (planned.writes(), refusal.clone());
+                        ctx.process_state.refused_tags(&id.key(), |known| known.record(writes, refusal, ctx.now));
+                    }
                 }
                 if !id.is_deleting() && IndependentFailures::can_continue_without(planned, &error) {
                     refused.add(applied.plan.steps.remove(index), error);

@@ -6,6 +6,7 @@ use jiff::Timestamp;
 
 use super::aws_auth::AwsAuthWriter;
 use super::error::StepError;
+use super::independent_failures::is_eks_tag;
 use crate::api::GroupId;
 use crate::aws::inventory::Inventory;
 use crate::aws::{AwsError, AwsErrorKind, Role, Tag, TemplatePin};
@@ -14,7 +15,7 @@ use crate::index::process_state::ProcessState;
 use crate::k8s::{EvictionBlocker, KubeApi};
 use crate::lock::Locks;
 use crate::ownership::has_ownership_tags;
-use crate::plan::{NodeStep, PodRef, Step};
+use crate::plan::{NodeStep, PlannedStep, PodRef, Step};
 
 /// Clients and settings to apply plans with.
 pub(crate) struct Applier<'a> {
@@ -161,9 +162,16 @@ pub(crate) fn ignore_not_found<T>(result: Result<T, AwsError>) -> StepResult {
 }
 
 impl Applier<'_> {
-    /// The error of a step whose call AWS denies and which the group does not try before its turn, or of a change of a
-    /// node that was rejected and is not tried before its time.
-    pub(super) fn backoff_error(&self, group: &str, step: &Step) -> Option<StepError> {
+    /// The error of a step that is not tried before its time: AWS denies its call, the API server rejected the same change
+    /// of a node, or EKS refused the same tags.
+    pub(super) fn backoff_error(&self, group: &str, planned: &PlannedStep) -> Option<StepError> {
+        let step = &planned.step;
+        if is_eks_tag(step)
+            && let Some(error) =
+                self.process_state.refused_tags(group, |known| known.backoff(&planned.writes(), self.now))
+        {
+            return Some(StepError::Aws(error));
+        }
         if let Step::Node(NodeStep::ChangeNodeInPlace { node, change, .. }) = step
             && let Some(message) = self.process_state.rejected_changes(|known| known.backoff(node, change, self.now))
         {

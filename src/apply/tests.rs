@@ -186,19 +186,36 @@ async fn refused_change_in_place_stops_neither_other_nodes_nor_the_rotation() {
 }
 
 /// A tag that EKS does not take would keep sizes, versions and drains from the group forever.
-#[test]
-fn tag_that_eks_refuses_stops_nothing_else() {
-    let name = NodegroupName::new("demo", "web");
-    let tag = NodegroupStep::TagNodegroup { nodegroup: name.clone(), arn: "arn".into(), tags: Default::default() };
-    let delete = NodegroupStep::DeleteNodegroup { nodegroup: name };
-    let error = |code| StepError::Aws(AwsError::from_response("EKS", "TagResource", code, "said EKS", 400));
-    let continues = |step: &NodegroupStep, code| {
-        let planned = PlannedStep::new(Step::Nodegroup(step.clone()), Vec::new());
-        independent_failures::IndependentFailures::can_continue_without(&planned, &error(code))
-    };
-    assert!(continues(&tag, "BadRequestException"));
-    assert!(!continues(&tag, "ServerException") && !continues(&delete, "BadRequestException"));
-    assert_eq!(error("BadRequestException").stalled_reason(), Some(Reason::RefusedByAws), "and the tenant reads it");
+#[tokio::test]
+async fn refused_tags_stop_nothing_else_and_are_not_sent_in_each_pass() {
+    let aws = Arc::new(FakeAws::default());
+    let refusal = AwsError::from_response("EKS", "TagResource", "BadRequestException", "invalid character", 400);
+    aws.update(|data| data.failure = Some(refusal));
+    let inventory = Inventory::with_config(aws.aws(), CacheConfig::default());
+    let client = fake::client(|_| (200, json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}})));
+    let (process_state, kube, aws_auth) =
+        (ProcessState::default(), KubeClient::new(client, "test"), AwsAuthWriter::default());
+    let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+    let mut calls = Vec::new();
+    for (second, value) in [(0, "a;b"), (5, "a;b"), (299, "a;b"), (300, "a;b"), (301, "c;d"), (302, "a;b")] {
+        let tag = NodegroupStep::TagNodegroup {
+            nodegroup: NodegroupName::new("demo", "web"),
+            arn: "arn".into(),
+            tags: [("team".to_owned(), value.to_owned())].into(),
+        };
+        let uncordon = NodeStep::UncordonNode { node: "n".into(), reason: UncordonReason::RotationBlocked };
+        let steps = vec![PlannedStep::new(tag, Vec::new()), PlannedStep::new(uncordon, Vec::new())];
+        let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
+        let now = Timestamp::from_second(second).expect("a time");
+        let applier = Applier { now, ..Applier::for_tests(&inventory, &kube, &process_state, &aws_auth) };
+        let applied = apply(&applier, &id, "1", &[], plan).await;
+        assert!(applied.is_complete() && applied.steps_done == 1, "{second}: {applied:?}");
+        let error = applied.error.as_ref().expect("it is reported");
+        assert_eq!(error.stalled_reason(), Some(Reason::RefusedByAws), "{second}");
+        assert!(error.to_string().contains("invalid character"), "{error}");
+        calls.push(aws.calls("tags of a node group"));
+    }
+    assert_eq!(calls, [1, 1, 1, 2, 3, 3], "after five minutes, and at once when the spec has another value");
 }
 
 #[tokio::test]

@@ -13,6 +13,7 @@ pub(crate) mod lost_instances;
 pub(crate) mod nodes;
 pub(crate) mod process_state;
 pub(crate) mod profile_queue;
+pub(crate) mod refused_tags;
 pub(crate) mod rejected_changes;
 pub(crate) mod rollout;
 pub(crate) mod seen_names;

@@ -308,7 +308,7 @@ const ERROR_RULES: &[ErrorRule] = &[
         AwsErrorKind::InUse,
     ),
     ErrorRule("EKS", &[Is("ResourceNotFoundException"), Is("NotFoundException")], "", AwsErrorKind::NotFound),
-    // TagResource and UntagResource have only these two errors.
+    // TagResource and UntagResource have NotFoundException and this one (EKS API Reference).
     ErrorRule("EKS", &[Is("BadRequestException")], "", AwsErrorKind::Invalid),
     ErrorRule("EKS", &[Is("ResourceInUseException")], "already exists", AwsErrorKind::AlreadyExists),
     ErrorRule(

@@ -21,6 +21,7 @@ use crate::index::drain_clocks::DrainClocks;
 use crate::index::failure_streak::{FailureStreak, PassResult};
 use crate::index::image_aliases::ImageAliases;
 use crate::index::lost_instances::LostInstances;
+use crate::index::refused_tags::RefusedTags;
 use crate::index::rejected_changes::RejectedChanges;
 use crate::index::seen_names::SeenNames;
 use crate::index::write_memory::WriteMemory;
@@ -100,6 +101,8 @@ struct GroupState {
     unused_role_kept: bool,
     /// When AWS last denied tagging adopted resources.
     tag_denied_at: Option<Timestamp>,
+    /// Tags that EKS refused.
+    refused_tags: RefusedTags,
     /// The UID of an object whose finalizer was removed. The watch may return the object a little longer.
     finalized_uid: Option<String>,
     /// What was written to the attributes of the group.
@@ -268,6 +271,11 @@ impl ProcessState {
         self.group(group, |g| update(&mut g.writes))
     }
 
+    /// Reads or updates what EKS refused of the group's tags.
+    pub(crate) fn refused_tags<T>(&self, group: &str, update: impl FnOnce(&mut RefusedTags) -> T) -> T {
+        self.group(group, |g| update(&mut g.refused_tags))
+    }
+
     /// Writes to the group's attributes that were repeated without effect, or that are refused each time.
     pub(crate) fn ineffective_writes(&self, group: &str) -> BTreeSet<Write> {
         self.group(group, |g| g.writes.ineffective().into_iter().chain(g.failing_writes.iter().cloned()).collect())
@@ -348,6 +356,7 @@ impl ProcessState {
         self.group(group, |g| {
             g.failure_streak.retry_now(now);
             g.tag_denied_at = None;
+            g.refused_tags = RefusedTags::default();
             g.writes = WriteMemory::default();
             g.failing_writes.clear();
         });
