@@ -95,7 +95,7 @@ async fn check_group(snapshot: &ClusterSnapshot, stored: &GroupObject) -> (Strin
     };
     let planned = match snapshot.plan(group, Timestamp::now()).await {
         Ok(planned) => planned,
-        Err(error) => return (id, String::new(), Release::Skipped(error.to_string())),
+        Err(error) => return (id, String::new(), Release::Unknown(error.to_string())),
     };
     let (planning, behind) = (planned.planning, planned.rollout.and_then(|rollout| rollout.behind()));
     let status = group.status.clone().unwrap_or_default();
@@ -114,7 +114,10 @@ async fn check_group(snapshot: &ClusterSnapshot, stored: &GroupObject) -> (Strin
 fn blocks_release(release: &Release) -> bool {
     matches!(
         release,
-        Release::RotationInProgress(_) | Release::BehindConfigMap(_) | Release::PinnedToOlderVersion { .. }
+        Release::Unknown(_)
+            | Release::RotationInProgress(_)
+            | Release::BehindConfigMap(_)
+            | Release::PinnedToOlderVersion { .. }
     )
 }
 
@@ -126,6 +129,9 @@ fn describe(release: &Release, only_planned: bool) -> String {
         Release::FollowLatest { number, .. } => format!("version {number} -> $Latest"),
         Release::NotNeeded(why) => (*why).to_owned(),
         Release::Skipped(why) => format!("skipped, because it cannot be read: {why}"),
+        Release::Unknown(error) => {
+            format!("refused: nobody knows whether its nodes are being replaced: {error}; run this again")
+        }
         Release::RotationInProgress(instance) => format!(
             "refused: {instance} is being replaced or is outdated; let the rotation finish, or restore the old value"
         ),
@@ -181,7 +187,7 @@ mod tests {
             (format!("team/{index}"), format!("asg-{index}"), release)
         };
         let mut releases: Vec<_> = (1..=3).map(release).collect();
-        releases.push(("team/4".into(), String::new(), Release::Skipped("AWS does not answer".into())));
+        releases.push(("team/4".into(), String::new(), Release::Skipped("its spec is invalid".into())));
         let (aws, mut lines) = (fake.aws(), Vec::new());
         let mut print = |line: &str| {
             lines.push(line.to_owned());
@@ -193,7 +199,15 @@ mod tests {
         assert!(lines[1].starts_with("team/2  failed, and may still be pinned to version 2: "), "{}", lines[1]);
         assert!(lines[1].contains("name not found") && !lines[1].contains("$Latest"), "{}", lines[1]);
         assert_eq!(lines[2], "team/3  version 3 -> $Latest\n");
-        assert!(lines[3].contains("skipped, because it cannot be read: AWS does not answer"), "{}", lines[3]);
+        assert!(lines[3].contains("skipped, because it cannot be read: its spec is invalid"), "{}", lines[3]);
+    }
+
+    /// A group that rotates may not be left half way, and without an answer nobody knows which ones do.
+    #[test]
+    fn group_that_could_not_be_read_blocks_the_release() {
+        let release = Release::Unknown("AutoScaling DescribeAutoScalingGroups: Throttling".into());
+        assert!(blocks_release(&release) && !blocks_release(&Release::Skipped("its spec is invalid".into())));
+        assert!(describe(&release, true).contains("Throttling; run this again"), "{}", describe(&release, true));
     }
 
     /// The Keiko controller has no waves: it would apply what waits to every group at the same time.

@@ -98,6 +98,8 @@ pub enum Release {
     NotNeeded(&'static str),
     /// The group could not be read; the text gives the reason.
     Skipped(String),
+    /// AWS or the API server did not answer, so nodes may be being replaced; the text is the error.
+    Unknown(String),
     /// Nodes are being replaced; the rotation must finish first.
     RotationInProgress(String),
     /// The rollout has not brought it what the ConfigMap has; the text names its revision. The Keiko controller would
