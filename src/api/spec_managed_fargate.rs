@@ -167,7 +167,7 @@ pub struct EksFargateSpec {
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
-    /// ARN of an existing pod execution role. By default the controller creates a role.
+    /// ARN of an existing pod execution role of the cluster's account. By default the controller creates a role.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_execution_role_arn: Option<String>,
