@@ -357,19 +357,15 @@ async fn free_place_wakes_only_a_few_of_the_groups_that_wait_for_it() {
     assert_eq!(all.len(), 100, "without a limit all begin");
 }
 
-/// A webhook refuses the record of the revision that a group takes. Its reconcile ends there each time, so that no other
-/// write would tell its tenant.
-#[tokio::test]
-async fn group_says_that_its_switch_cannot_be_recorded() {
+/// A controller with a group that is about to switch, of which the API server answers a status like this. Each published event
+/// is listed, by its reason and note.
+fn switching_group(status: u16, answer: Value) -> (fake::TestContext, InstanceGroup, Arc<Mutex<Vec<String>>>) {
     let view = open_rollout("waves: [{name: rest}]");
     let group = group(1, (false, 2, 2, false), &view);
-    let notes = Arc::new(Mutex::new(vec![]));
-    let log = notes.clone();
+    let events = Arc::new(Mutex::new(vec![]));
+    let log = events.clone();
     let mut test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
-        ("PATCH", path) if path.ends_with("/status") => {
-            let text = "admission webhook status.example.com denied the request";
-            (403, json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": text}))
-        }
+        ("PATCH", path) if path.ends_with("/status") => (status, answer.clone()),
         _ => {
             log.lock().unwrap().push(format!("{} {}", call.body["reason"], call.body["note"]));
             (201, call.body)
@@ -378,46 +374,42 @@ async fn group_says_that_its_switch_cannot_be_recorded() {
     let ctx = Arc::get_mut(&mut test.ctx).expect("no other task has it");
     ctx.stores = stores(std::slice::from_ref(&group), &view, &["team"]);
     ctx.planner.node_index = Arc::new(node_index());
+    (test, group, events)
+}
+
+/// A webhook refuses the record of the revision that a group takes. Its reconcile ends there each time, so that no other
+/// write would tell its tenant.
+#[tokio::test]
+async fn group_says_that_its_switch_cannot_be_recorded() {
+    let (code, answer) = crate::k8s::fake::failure(403, "Forbidden", "admission webhook status.example.com denied it");
+    let (test, group, events) = switching_group(code, answer);
     let (key, now) = (key(&group), Timestamp::now());
     let delay = test.ctx.planner.settings.timing.failed_observation_delay;
     test.ctx.planner.process_state.track_unwritten_status(&key, true, delay, now - delay * 2);
     for _ in 0..2 {
         switch_revision(&group, &key, &test.ctx, now).await.expect_err("the webhook refuses it");
     }
-    let notes = notes.lock().unwrap();
-    assert_eq!(notes.len(), 1, "{notes:?}");
-    assert!(notes[0].contains("StatusNotWritten") && notes[0].contains("status.example.com"), "{}", notes[0]);
+    let events = events.lock().unwrap();
+    assert_eq!(events.len(), 1, "{events:?}");
+    assert!(events[0].contains("StatusNotWritten") && events[0].contains("status.example.com"), "{}", events[0]);
 }
 
 /// A CRD of an older release drops the record each time. The group would announce its switch again and again, and nobody
 /// would learn why it never begins.
 #[tokio::test]
 async fn group_says_that_its_switch_is_not_kept() {
-    let view = open_rollout("waves: [{name: rest}]");
-    let group = group(1, (false, 2, 2, false), &view);
-    let notes = Arc::new(Mutex::new(vec![]));
-    let log = notes.clone();
-    let mut test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
-        ("PATCH", path) if path.ends_with("/status") => (200, json!({"metadata": {"resourceVersion": "8"}})),
-        _ => {
-            log.lock().unwrap().push(call.body["reason"].as_str().unwrap_or_default().to_owned());
-            (201, call.body)
-        }
-    }));
-    let ctx = Arc::get_mut(&mut test.ctx).expect("no other task has it");
-    ctx.stores = stores(std::slice::from_ref(&group), &view, &["team"]);
-    ctx.planner.node_index = Arc::new(node_index());
+    let (test, group, events) = switching_group(200, json!({"metadata": {"resourceVersion": "8"}}));
     let (key, began) = (key(&group), Timestamp::now());
     for minutes in 0..60 {
         let now = began + SignedDuration::from_mins(minutes);
         switch_revision(&group, &key, &test.ctx, now).await.expect("an action");
     }
-    assert_eq!(*notes.lock().unwrap(), ["RevisionTaken", "WritesIneffective"]);
+    let events = events.lock().unwrap();
+    assert!(events.len() == 2 && events[0].contains("RevisionTaken"), "{events:?}");
+    assert!(events[1].contains("WritesIneffective") && events[1].contains("apply the CRD"), "{events:?}");
     let metrics = test.ctx.metrics.encode().expect("metrics");
-    assert!(
-        metrics.contains(&format!("instance_manager_ineffective_writes{{instancegroup=\"{key}\"}} 1")),
-        "{metrics}"
-    );
+    let series = format!("instance_manager_ineffective_writes{{instancegroup=\"{key}\"}} 1");
+    assert!(metrics.contains(&series), "{metrics}");
 }
 
 /// A change that replaces no node reaches a group at once, and a lower maxSize may do so, too, until the group has grown.

@@ -118,8 +118,10 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
         false => Arc::default(),
     };
     let is_unreported = is_change(&reported);
-    let news = News::since(&reported, &active, stored.as_ref() == data.as_ref(), content_warnings);
-    let news = News { is_not_stored: is_refused, ..news };
+    let news = News {
+        is_not_stored: is_refused,
+        ..News::since(&reported, &active, stored.as_ref() == data.as_ref(), content_warnings)
+    };
     if is_change(&old) {
         let (source, why) = (active.source.name(), active.source.why());
         tracing::info!(source, revision = %active.revision, why, "boundaries activated");

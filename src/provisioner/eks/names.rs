@@ -110,8 +110,8 @@ pub(crate) fn reserved_tag(key: &str, cluster: &str) -> Option<&'static str> {
 
 /// The same for a tag of `tagSpecifications`, with which EC2 creates instances and volumes: the controller names neither.
 pub(crate) fn reserved_tag_at_launch(key: &str, cluster: &str) -> Option<&'static str> {
-    // IAM ignores the case of tag keys in conditions. A second key that differs in case alone would let the conditions fail by
-    // which the controller may change its own resources.
+    // IAM ignores the case of tag keys in conditions (IAM User Guide, aws:ResourceTag). With a second key that differs in case
+    // alone, AWS may deny the controller every change of its own resources.
     if has_prefix(key, "instancegroups.keikoproj.io/") {
         return Some("it records the owner of the resource");
     }

@@ -87,8 +87,8 @@ fn creation_blocker(input: &PlanInput, is_replacement: bool) -> Option<Outcome> 
         );
         return blocked(Reason::OwnershipConflict, message);
     }
-    if let Some(older) = observed.unproven_nodegroup.as_ref().filter(|_| !is_replacement) {
-        return blocked(Reason::OwnershipConflict, not_adopted_message(r, older));
+    if let Some(unproven) = observed.unproven_nodegroup.as_ref().filter(|_| !is_replacement) {
+        return blocked(Reason::OwnershipConflict, not_adopted_message(r, unproven));
     }
     if let Some(first) = observed.reference_errors.first() {
         return blocked(first.reason, join_messages(&observed.reference_errors));
@@ -130,11 +130,11 @@ pub(crate) fn ownership_conflict(input: &PlanInput) -> Option<Outcome> {
     disowned_outcome("the node group", resources, &input.resolved.ownership_tags, "it as it is", false)
 }
 
-fn not_adopted_message(resolved: &ResolvedGroup, older: &NodegroupName) -> String {
+fn not_adopted_message(resolved: &ResolvedGroup, unproven: &NodegroupName) -> String {
     let tags: Vec<_> = resolved.ownership_tags.iter().map(|tag| format!("{}={}", tag.key, tag.value)).collect();
     format!(
         "the node group {} exists already and is not provably this group's; to have it adopted, tag it with {}; otherwise rename the InstanceGroup",
-        older.nodegroup,
+        unproven.nodegroup,
         tags.join(", ")
     )
 }

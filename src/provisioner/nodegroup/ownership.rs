@@ -48,8 +48,8 @@ pub(crate) fn is_owned(id: &GroupId, status: &InstanceGroupStatus, found: &Nodeg
 }
 
 /// Classifies the owner of a node group. Tags decide first, then the recorded ARN. Without either, its exact name counts
-/// together with the scaling group in status, or else with its role and age. The name alone is not proof. Its age is none either
-/// for a group that this controller has reported on: it created no such node group, so another client did.
+/// together with the scaling group in status, or else with its role and age. The name alone is not proof. Once this controller
+/// has reported on the group, the age is not proof either: Keiko controller no longer creates node groups for it.
 pub fn owner_of(resolved: &ResolvedGroup, status: &InstanceGroupStatus, found: &Nodegroup) -> Owner {
     let tags = to_tags(&found.tags);
     if has_foreign_tags(&tags, &resolved.ownership_tags) {
