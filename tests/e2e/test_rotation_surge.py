@@ -1,8 +1,12 @@
 """maxSurge: the replacement serves before a healthy node goes."""
 
+import time
+
 import pytest
 
-from e2e import rotation
+from e2e import harness, rotation
+
+TWO_POLLS = 7
 
 
 def assert_surged(group, old, size):
@@ -96,6 +100,24 @@ def test_a_replacement_that_never_joins_halts_the_surge_and_keeps_the_old_node(t
     tenant.set_defaults(image=new_image)
     rotation.wait_rotated(group, [old], 1, new_image)
     assert group.min_serving_nodes(1) == 1 and rotation.in_standby(group) == []
+
+
+def test_a_node_that_is_silent_for_a_moment_in_standby_keeps_its_pods(tenant):
+    """Without this, a short fault of the network would evict pods from every node that waits for its replacement."""
+    group = rotation.start_group(tenant, 1, maxSurge=1, joinTimeout="10m")
+    tenant.deployment("app", 1, rotation.pool(tenant))
+    tenant.wait_pods_running(1)
+    (old,) = group.instances()
+    tenant.set_defaults(image=tenant.cloud["amis"]["broken_never_joins"])
+    group.wait(lambda g: rotation.in_standby(g) == [old], what="the node in standby")
+    tenant.cloud.control("POST", "instance", id=old, action="kubelet-dies")
+    group.wait(lambda g: not any(map(harness.node_ready, g.nodes())), what="the silence")
+    time.sleep(TWO_POLLS)
+    tenant.cloud.control("POST", "instance", id=old, action="kubelet-recovers")
+    group.wait(lambda g: any(map(harness.node_ready, g.nodes())), what="the node to be Ready again")
+    time.sleep(TWO_POLLS)
+    assert rotation.cordons(group) == [] and rotation.evictions(tenant) == []
+    assert rotation.in_standby(group) == [old]
 
 
 def test_a_foreign_standby_is_not_changed(tenant):

@@ -77,7 +77,7 @@ pub(super) fn start_batch(
     let is_others = |m: &NodeInstance| !removes_all && m.leaves_by_autoscaler();
     let begins = |m: &NodeInstance| m.disruption_of(input.group_uid).is_none() && !waits_for_surge(m) && !is_others(m);
     for member in candidates.iter().filter(|m| begins(m)) {
-        if replaces && may_recover(input, member) {
+        if replaces && member.instance.state == InstanceState::InService && input.may_recover(member) {
             decision.waiting_for.extend(waits::for_member(input, member));
             continue;
         }
@@ -121,18 +121,6 @@ pub(super) fn start_batch(
         let others = candidates.iter().filter(|m| is_others(m)).map(|m| waits::for_autoscaler(input, m));
         decision.waiting_for.extend(others);
     }
-}
-
-/// Whether a node that was Ready is silent for a moment only. In an outage of the cluster's API or network, the rotation would
-/// take it at once, because it is not available, and drain it when it is Ready again.
-fn may_recover(input: &RollingUpdateInput, member: &NodeInstance) -> bool {
-    let limit = input.drain_policy.dead_kubelet_after;
-    member.instance.state == InstanceState::InService
-        && member
-            .node
-            .as_ref()
-            .filter(|node| node.has_become_unready() && !node.cordoned)
-            .is_some_and(|node| node.ready_changed_at.is_some_and(|since| input.now.duration_since(since) < limit))
 }
 
 /// Whether the budget of a rollout leaves this node.

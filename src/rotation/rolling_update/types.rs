@@ -73,6 +73,17 @@ impl RollingUpdateInput<'_> {
         self.drain_view(member).is_some_and(|v| v.retry_drain_at.is_some_and(|t| self.now < t))
     }
 
+    /// Whether a node that was Ready is silent for a moment only. In an outage of the cluster's API or network, the rotation
+    /// would take it at once, because it is not available, and drain it when it is Ready again.
+    pub(super) fn may_recover(&self, member: &NodeInstance) -> bool {
+        let limit = self.drain_policy.dead_kubelet_after;
+        member
+            .node
+            .as_ref()
+            .filter(|node| node.has_become_unready() && !node.cordoned)
+            .is_some_and(|node| node.ready_changed_at.is_some_and(|since| self.now.duration_since(since) < limit))
+    }
+
     /// The step that cordons the member's node and records the disruption; `None` for an instance without a node.
     pub(super) fn cordon_step(&self, member: &NodeInstance) -> Option<NodeStep> {
         let node = member.node.as_ref()?;

@@ -18,7 +18,7 @@ use crate::rotation::members::NodeInstance;
 
 /// Continues with the nodes that carry a surge record. Those not in standby yet enter it, or lose the record if
 /// `maxSurge` has become 0. Each of those in standby is drained once its replacement has been Ready for
-/// `min_ready_time`. Returns how many nodes count against `maxSurge`.
+/// `min_ready_time`; one that failed is not waited for. Returns how many nodes count against `maxSurge`.
 pub(super) fn continue_surge(
     input: &RollingUpdateInput,
     candidates: &[&NodeInstance],
@@ -47,13 +47,14 @@ pub(super) fn continue_surge(
             continue;
         };
         let covered = spare >= member.weight() && !input.is_in_drain_backoff(member);
-        if node.ready && !covered {
+        let runs_pods = node.ready || input.may_recover(member);
+        if runs_pods && !covered {
             decision
                 .waiting_for
                 .push(format!("the replacement of {}, which is in standby, to be Ready", member.describe()));
             continue;
         }
-        spare -= if node.ready { member.weight() } else { 0 };
+        spare -= if runs_pods { member.weight() } else { 0 };
         decision.steps.extend(input.cordon_step(member));
     }
     surging

@@ -116,6 +116,20 @@ fn healthy_nodes_enter_standby_and_unhealthy_ones_are_replaced_immediately() {
             vec!["cordon a"],
         ),
         (
+            "a node that is silent for a moment in standby keeps its pods until its replacement is Ready",
+            1,
+            1,
+            vec![in_standby("a").unready_since(299)],
+            vec![],
+        ),
+        (
+            "one replacement does not stand in for a node that may be Ready again and for another",
+            2,
+            2,
+            vec![in_standby("a").unready_since(299), in_standby("b"), node_instance("n")],
+            vec!["cordon a"],
+        ),
+        (
             "maxSurge was removed from the spec during the surge",
             0,
             2,
