@@ -1,5 +1,6 @@
 //! A simulated cluster: groups whose nodes run contents of the ConfigMap, and the controller's passes over them.
 
+use std::cell::RefCell;
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -633,10 +634,19 @@ pub(super) fn image_of(content: &StoredRevision) -> String {
     defaults_of(content)["eks"]["configuration"]["image"].as_str().unwrap_or_default().to_owned()
 }
 
+thread_local! {
+    /// What was merged before: simulations of weeks ask for the same few contents a million times.
+    static MERGED: RefCell<BTreeMap<[String; 2], Arc<serde_json::Value>>> = RefCell::default();
+}
+
 /// What a content makes of an empty group.
-fn defaults_of(content: &StoredRevision) -> serde_json::Value {
-    let boundaries = content.active.boundaries.as_ref().expect("boundaries");
-    crate::boundaries::merge(boundaries, &serde_json::json!({"spec": {}}), false).expect("it merges").spec
+fn defaults_of(content: &StoredRevision) -> Arc<serde_json::Value> {
+    let merge = || {
+        let boundaries = content.active.boundaries.as_ref().expect("boundaries");
+        crate::boundaries::merge(boundaries, &serde_json::json!({"spec": {}}), false).expect("it merges").spec.into()
+    };
+    let key = [content.hash.clone(), content.texts.clone()];
+    MERGED.with_borrow_mut(|merged| merged.entry(key).or_insert_with(merge).clone())
 }
 
 impl Group {
