@@ -68,6 +68,12 @@ impl IndexedGroup {
         entry.profile_wait = profile_wait(status);
         entry
     }
+
+    /// For a group that is gone for the controller: it uses no role, removes no join entry and waits in no queue.
+    fn without_shared_resources(self) -> Self {
+        let IndexedGroup { namespace, scaling_group, .. } = self;
+        IndexedGroup { namespace, scaling_group, ..IndexedGroup::default() }
+    }
 }
 
 /// A group that uses another group's role.
@@ -123,7 +129,10 @@ impl GroupIndex {
                 if group.status.as_ref().is_none_or(InstanceGroupStatus::is_unwritten) {
                     inner.unreconciled.insert(key.clone(), group_id(group));
                 }
-                let entry = IndexedGroup::from_status(namespace, group.status.as_ref());
+                let entry = match IndexedGroup::from_status(namespace, group.status.as_ref()) {
+                    known if is_finalized(group) => known.without_shared_resources(),
+                    known => known,
+                };
                 IndexedGroup {
                     instance_types: named_instance_types(&group.spec),
                     is_deleting: is_deleting(group),
@@ -299,6 +308,12 @@ fn named_instance_types(spec: &InstanceGroupSpec) -> BTreeSet<String> {
 fn is_deleting(group: &InstanceGroup) -> bool {
     let id = group_id(group);
     id.is_deleting() && id.has_finalizer && !group.status.as_ref().is_some_and(is_stalled)
+}
+
+/// Whether the deletion of the group is complete, and only another client's finalizer keeps the object, perhaps forever.
+fn is_finalized(group: &InstanceGroup) -> bool {
+    let id = group_id(group);
+    id.is_deleting() && !id.has_finalizer
 }
 
 fn is_stalled(status: &InstanceGroupStatus) -> bool {
