@@ -348,5 +348,6 @@ impl DrainView {
     }
 }
 
-/// Nodes that are being drained, by name; and instances without a Node, by instance ID, once they have been verified.
+/// Nodes that are being drained, or whose drain is delayed, by name; and instances without a Node, by instance ID, once they
+/// have been verified.
 pub type Drains = BTreeMap<String, DrainView>;

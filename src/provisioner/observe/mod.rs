@@ -73,14 +73,18 @@ pub struct Observer<'a> {
 /// Result of an observation.
 pub(crate) type ObserveResult<T> = Result<T, ObserveError>;
 
-/// Pods and volumes of the nodes that carry this group's disruption record. Pods of other nodes are not read.
+/// Pods and volumes of the nodes that carry this group's disruption record. Pods of other nodes are not read. Another node has a
+/// view if its next drain is delayed, or if it has become unready and times look older since a jump of the clock.
 pub(crate) async fn drain_views(o: &Observer<'_>, members: &[NodeInstance], uid: &str) -> ObserveResult<Drains> {
     let mut drains = Drains::new();
     for member in members {
         let Some(node) = &member.node else { continue };
         if member.disruption_of(uid).is_none() {
-            if let Some(at) = retry_drain_at(node, o.now) {
-                drains.insert(node.name.clone(), DrainView { retry_drain_at: Some(at), ..DrainView::default() });
+            let retry_drain_at = retry_drain_at(node, o.now);
+            let since_clock_jump = since_clock_jump(o).filter(|_| node.has_become_unready());
+            if retry_drain_at.is_some() || since_clock_jump.is_some() {
+                drains
+                    .insert(node.name.clone(), DrainView { retry_drain_at, since_clock_jump, ..DrainView::default() });
             }
             continue;
         }
@@ -355,6 +359,35 @@ mod tests {
         assert_eq!(find(&[("ip-of-i-1", "i-1")]).await.0.as_deref(), Some("ip-of-i-1"));
         assert_eq!(find(&[("i-1", "i-1")]).await.0.as_deref(), Some("i-1"));
         assert_eq!(find(&[("ip-of-i-1", "")]).await.0.as_deref(), Some("ip-of-i-1"), "no providerID yet");
+    }
+
+    /// A kubelet that missed one heartbeat looks dead after a jump of the clock, and the rotation would take its node.
+    #[tokio::test]
+    async fn unready_node_shows_a_jump_of_the_clock_before_its_drain() {
+        let cluster = FakeCluster::new(&Arc::default());
+        let observer = cluster.observer();
+        let member = |name: &str, ready: &str| {
+            let condition = json!({"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            let node = json!({"metadata": {"name": name}, "status": {"conditions": [condition]}});
+            NodeInstance {
+                instance: crate::aws::samples::instance(name),
+                node: Some(node_view(&serde_json::from_value(node).expect("a Node"))),
+                lost_node: None,
+                is_recorded_standby: false,
+                reasons: Vec::new(),
+                in_place: None,
+            }
+        };
+        let members = [member("ready", "True"), member("silent", "Unknown")];
+        assert!(drain_views(&observer, &members, "own").await.expect("views").is_empty());
+        let start = Instant::now();
+        observer.process_state.clock_jumps(|clocks| {
+            clocks.observe(Timestamp::UNIX_EPOCH, start);
+            clocks.observe(Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1), start);
+        });
+        let views = drain_views(&observer, &members, "own").await.expect("views");
+        assert_eq!(views.keys().collect::<Vec<_>>(), ["silent"]);
+        assert!(!views["silent"].is_clock_steady_for(SignedDuration::from_mins(5)));
     }
 
     /// A kubelet writes the annotation with a time years ahead, and the admin's image never reaches its node.
