@@ -16,10 +16,22 @@ pub(crate) const POLICIES: [(&str, &str); 5] = [
 /// The only action that the policies allow on the controller's own role.
 pub(crate) const ASKS_ABOUT_ITSELF: &str = "iam:SimulatePrincipalPolicy";
 
-/// A policy with the region and, if it is known, the cluster filled in. `arn` is any ARN of the cluster's account.
+/// The length of the longest cluster name that each name of a role for Fargate pods contains.
+const MAX_NAME_IN_FARGATE_ROLE: usize = 21;
+/// The roles for Fargate pods whose names contain the cluster's name.
+const FARGATE_ROLES: &str = r#""arn:aws:iam::ACCOUNT:role/fargate-CLUSTER-*""#;
+/// Those whose names are too short for the cluster's name.
+const SHORT_FARGATE_ROLES: &str = r#""arn:aws:iam::ACCOUNT:role/fargate-*-role""#;
+
+/// A policy with the region and, if it is known, the cluster filled in. `arn` is any ARN of the cluster's account. With a long
+/// cluster name, the policy names roles for Fargate pods without it as well.
 pub(crate) fn fill_in(text: &str, region: &str, cluster: Option<(&str, &str)>) -> String {
     let text = text.replace("REGION", region);
     let Some((arn, name)) = cluster else { return text };
+    let text = match name.len() > MAX_NAME_IN_FARGATE_ROLE {
+        true => text.replace(FARGATE_ROLES, &format!("[{SHORT_FARGATE_ROLES}, {FARGATE_ROLES}]")),
+        false => text,
+    };
     let part = |n| arn.split(':').nth(n).unwrap_or_default();
     let text = text.replace("ACCOUNT", part(4)).replace("CLUSTER", name);
     text.replace("arn:aws:", &format!("arn:{}:", part(1)))

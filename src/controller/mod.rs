@@ -2,6 +2,7 @@
 
 pub(crate) mod access_migration;
 mod apply_plan;
+pub(crate) mod aws_auth_size;
 pub(crate) mod aws_outages;
 pub(crate) mod context;
 mod failed_observation;

@@ -48,7 +48,7 @@ pub(crate) fn blocked_deletion(
     (expected != recorded).then(|| blocked_plan(id, reason, message))
 }
 
-/// The plan of a deletion in a region where the group has no nodes, although it has some in another one.
+/// The plan of a deletion whose group has a Node in another region. Only AWS can say whether the Node is to be believed.
 pub(crate) fn blocked_by_region(id: &GroupId, nodes: &NodeIndex, region: &str) -> Option<Plan> {
     let (node, zone) = nodes.node_outside_of(region, &id.key())?;
     let message = format!(
@@ -110,6 +110,11 @@ mod tests {
     /// The plan of a group whose scaling group is `demo-team-web` and whose resources AWS does not show, by a controller in
     /// us-west-2.
     async fn plan(patch: Value, nodes: Vec<Event<Node>>, clusters: &[&str]) -> Plan {
+        plan_with_instances(patch, nodes, clusters, &[]).await
+    }
+
+    /// The same, while AWS runs these instances.
+    async fn plan_with_instances(patch: Value, nodes: Vec<Event<Node>>, clusters: &[&str], instances: &[&str]) -> Plan {
         let mut object = json!({
             "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
             "metadata": {"name": "web", "namespace": "team", "uid": "own", "finalizers": [FINALIZER]},
@@ -119,7 +124,10 @@ mod tests {
         crate::api::apply_merge_patch(&mut object, &patch);
         let group: InstanceGroup = serde_json::from_value(object).expect("a group");
         let aws = Arc::new(FakeAws::default());
-        aws.update(|d| d.clusters.extend(clusters.iter().map(|name| ((*name).to_owned(), cluster(name)))));
+        aws.update(|d| {
+            d.clusters.extend(clusters.iter().map(|name| ((*name).to_owned(), cluster(name))));
+            d.instances = instances.iter().map(|id| ((*id).to_owned(), String::new())).collect();
+        });
         let index = NodeIndex::default();
         nodes.iter().for_each(|event| _ = index.apply(event));
         let planner = fake::planner(&aws, crate::k8s::fake::client(|call| panic!("unexpected call: {call:?}")), index);
@@ -186,6 +194,20 @@ mod tests {
         ] {
             let plan = plan(nodes, &["demo"]).await;
             assert!(removes_finalizer(&plan), "{plan:?}");
+        }
+    }
+
+    /// A tenant that controls a kubelet registers a Node with the labels of another tenant's group and a made-up zone.
+    #[tokio::test]
+    async fn forged_node_does_not_hold_back_a_deletion_in_the_region_of_the_cluster() {
+        let plan = async |instances: Vec<&'static str>| {
+            let nodes = vec![node("us-west-2a", "True", json!({})), node("zz-fake-1a", "True", OWN)];
+            plan_with_instances(deleted(Value::Null), nodes, &["demo"], &instances).await
+        };
+        let plan_of_cluster_here = plan(vec!["i-us-west-2a"]).await;
+        assert!(removes_finalizer(&plan_of_cluster_here), "{plan_of_cluster_here:?}");
+        for unproven in [vec![], vec!["i-other"]] {
+            assert_blocked(&plan(unproven).await, &["in-zz-fake-1a", "AWS_REGION"]);
         }
     }
 

@@ -17,6 +17,7 @@ use crate::api::{NodeDemand, has_resources, used_nodes};
 use crate::auth::aws_auth::MapRoles;
 use crate::boundaries::active::BoundariesCell;
 use crate::boundaries::{NamespaceUsage, QuotaAmounts, QuotaClaim, QuotaRequest};
+use crate::controller::aws_auth_size::SizeWarning;
 use crate::controller::planner::{GroupContext, Planner};
 use crate::controller::queued_groups::QueuedGroups;
 use crate::controller::quota_grants::{AmountsByGroup, QuotaGrants, with_grant};
@@ -88,6 +89,8 @@ pub(crate) struct Stores {
     pub revision_mutex: tokio::sync::Mutex<()>,
     /// `mapRoles` of kube-system/aws-auth, parsed once for each version.
     pub map_roles: RwLock<Lookup<Arc<MapRoles>>>,
+    /// Whether kube-system/aws-auth is near the size limit, and whether this process warned of it.
+    pub aws_auth_size: Mutex<SizeWarning>,
     /// Whether the first list of groups is complete. A flag, because only one task can wait for a reflector store.
     pub groups_synced: AtomicBool,
     /// Whether the first list of namespaces is complete.
@@ -121,6 +124,7 @@ impl Stores {
             config_map_locked: RwLock::default(),
             revision_mutex: tokio::sync::Mutex::default(),
             map_roles: RwLock::default(),
+            aws_auth_size: Mutex::default(),
             groups_synced: AtomicBool::default(),
             namespaces_synced: AtomicBool::default(),
             label_backlog: Mutex::default(),

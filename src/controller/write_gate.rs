@@ -9,7 +9,7 @@ use tokio::sync::watch;
 use super::context::{Context, EventLog, event_target, publish, publish_event};
 use super::node_labels;
 use super::trigger::Trigger;
-use super::watches::boundaries;
+use super::watches::{boundaries, report_aws_auth_size};
 use crate::api::GroupObject;
 use crate::k8s::EventTarget;
 use crate::leader::election::Leadership;
@@ -31,6 +31,7 @@ pub(crate) async fn run(mut leadership: watch::Receiver<Leadership>, ctx: Arc<Co
             tracing::info!("writes enabled");
             boundaries::reload(&ctx).await;
             trigger.enqueue_all();
+            report_aws_auth_size(&ctx).await;
             node_labels::copy_role_backlog(&ctx).await;
         }
         tokio::select! {

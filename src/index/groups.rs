@@ -23,7 +23,6 @@ pub struct GroupIndex(RwLock<Inner>);
 #[derive(Default)]
 pub(super) struct Inner {
     pub(super) entries: HashMap<String, IndexedGroup>,
-    by_uid: ReverseIndex,
     by_aws_auth_role: ReverseIndex,
     by_access_entry_role: ReverseIndex,
     pub(super) by_role: ReverseIndex,
@@ -41,7 +40,6 @@ pub(super) struct Inner {
 /// The indexed values of one group. They are kept to remove the group from all indexes again.
 #[derive(Default)]
 pub(super) struct IndexedGroup {
-    uid: String,
     aws_auth_roles: Vec<String>,
     access_entry_roles: Vec<String>,
     role: Option<String>,
@@ -69,6 +67,12 @@ impl IndexedGroup {
         entry.scaling_group = status.active_scaling_group_name.clone();
         entry.profile_wait = profile_wait(status);
         entry
+    }
+
+    /// For a group that is gone for the controller: it uses no role, removes no join entry and waits in no queue.
+    fn without_shared_resources(self) -> Self {
+        let IndexedGroup { namespace, scaling_group, .. } = self;
+        IndexedGroup { namespace, scaling_group, ..IndexedGroup::default() }
     }
 }
 
@@ -125,7 +129,10 @@ impl GroupIndex {
                 if group.status.as_ref().is_none_or(InstanceGroupStatus::is_unwritten) {
                     inner.unreconciled.insert(key.clone(), group_id(group));
                 }
-                let entry = IndexedGroup::from_status(namespace, group.status.as_ref());
+                let entry = match IndexedGroup::from_status(namespace, group.status.as_ref()) {
+                    known if is_finalized(group) => known.without_shared_resources(),
+                    known => known,
+                };
                 IndexedGroup {
                     instance_types: named_instance_types(&group.spec),
                     is_deleting: is_deleting(group),
@@ -141,7 +148,7 @@ impl GroupIndex {
                 IndexedGroup { profile_wait: None, ..IndexedGroup::from_status(namespace, invalid.status.as_ref()) }
             }
         };
-        inner.insert(key, IndexedGroup { uid: stored.uid().unwrap_or_default(), ..entry });
+        inner.insert(key, entry);
     }
 
     /// Removes a deleted group.
@@ -230,11 +237,6 @@ impl GroupIndex {
             .map_or_else(QueuePosition::default, |queue| queue.position(since, key, now))
     }
 
-    /// Whether a group has this UID. The watch may lag, so false does not prove that there is none.
-    pub(crate) fn has_uid(&self, uid: &str) -> bool {
-        self.read().by_uid.0.contains_key(uid)
-    }
-
     /// The groups of a namespace.
     pub(crate) fn in_namespace(&self, namespace: &str) -> BTreeSet<String> {
         self.read().by_namespace.get(namespace)
@@ -269,7 +271,6 @@ impl Inner {
         if let Some((cluster, since)) = &entry.profile_wait {
             self.profile_queues.entry(cluster.clone()).or_default().enqueue((since.clone(), key.clone()));
         }
-        self.by_uid.insert(&entry.uid, &key);
         self.by_namespace.insert(&entry.namespace, &key);
         self.entries.insert(key, entry);
     }
@@ -283,7 +284,6 @@ impl Inner {
         entry.role.iter().for_each(|role| self.by_role.remove(role, key));
         entry.role.iter().for_each(|role| self.without_access_entry.remove(role, key));
         entry.scaling_group.iter().for_each(|name| self.by_scaling_group.remove(name, key));
-        self.by_uid.remove(&entry.uid, key);
         self.by_namespace.remove(&entry.namespace, key);
         entry.instance_types.iter().for_each(|name| self.by_instance_type.remove(name, key));
         if let Some((cluster, since)) = &entry.profile_wait {
@@ -308,6 +308,12 @@ fn named_instance_types(spec: &InstanceGroupSpec) -> BTreeSet<String> {
 fn is_deleting(group: &InstanceGroup) -> bool {
     let id = group_id(group);
     id.is_deleting() && id.has_finalizer && !group.status.as_ref().is_some_and(is_stalled)
+}
+
+/// Whether the deletion of the group is complete, and only another client's finalizer keeps the object, perhaps forever.
+fn is_finalized(group: &InstanceGroup) -> bool {
+    let id = group_id(group);
+    id.is_deleting() && !id.has_finalizer
 }
 
 fn is_stalled(status: &InstanceGroupStatus) -> bool {

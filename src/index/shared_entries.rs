@@ -149,12 +149,8 @@ mod tests {
         let (index, no_patch) = (GroupIndex::default(), json!({}));
         let stalled = json!({ "status": { "conditions": [{ "type": "Stalled", "status": "True" }] } });
         upsert_group(&index, "b", true, &no_patch);
-        for (deleting, patch) in [
-            (false, no_patch),
-            (true, stalled),
-            (true, json!({ "metadata": { "finalizers": ["example.com/other"] } })),
-            (true, json!({ "spec": { "eks": "no object" } })),
-        ] {
+        for (deleting, patch) in [(false, no_patch), (true, stalled), (true, json!({ "spec": { "eks": "no object" } }))]
+        {
             upsert_group(&index, "a", deleting, &patch);
             assert_eq!(deletion_order_of(&index, "b"), DeletionOrder::Keep, "{patch}");
         }
@@ -163,5 +159,19 @@ mod tests {
         );
         upsert_group(&index, "a", true, &json!({ "status": { "nodesInstanceRoleArn": "arn:next" } }));
         assert_eq!(deletion_order_of(&index, "b"), wait_for("a"), "nodes of team/a may still have its previous role");
+    }
+
+    /// Another client's finalizer may keep the object forever, and then no group would ever remove the entry.
+    #[test]
+    fn group_whose_deletion_is_complete_uses_no_role() {
+        let index = GroupIndex::default();
+        let held = json!({ "metadata": { "finalizers": ["example.com/other"] } });
+        upsert_group(&index, "b", true, &json!({}));
+        upsert_group(&index, "a", true, &held);
+        assert_eq!(deletion_order_of(&index, "b"), DeletionOrder::RemoveNow);
+        assert!(!index.is_role_shared("arn:r", "team/b") && index.role_user("arn:r", "team/b").is_none());
+        assert!(index.others_have_access_entry("arn:r", "team/b"), "the migration to access entries continues");
+        upsert_group(&index, "a", false, &held);
+        assert_eq!(deletion_order_of(&index, "b"), DeletionOrder::Keep, "a new group has no finalizer yet");
     }
 }

@@ -86,10 +86,6 @@ impl KubeApi for KubeClient {
         groups::remove_finalizer(&self.client, namespace, name, present).await
     }
 
-    async fn group_uids(&self) -> Result<BTreeSet<String>, KubeError> {
-        groups::uids(&self.client).await
-    }
-
     async fn publish(&self, target: &EventTarget, event: &KubeEvent) -> Result<(), KubeError> {
         groups::publish(&self.client, &self.identity, target, event).await
     }

@@ -10,7 +10,7 @@ use super::KubeError;
 use super::error::{ResourceName, call};
 
 /// How many objects a page has.
-pub(super) const PAGE_SIZE: u32 = 500;
+const PAGE_SIZE: u32 = 500;
 
 /// Reads all pages, and keeps what `keep` returns of each object. `params` may set the size of a page.
 ///

@@ -184,9 +184,6 @@ pub trait KubeApi: Send + Sync {
     /// if the finalizer or the object no longer exists.
     async fn remove_finalizer(&self, namespace: &str, name: &str, present: &[String]) -> Result<(), KubeError>;
 
-    /// The UIDs of all InstanceGroups, read fresh.
-    async fn group_uids(&self) -> Result<BTreeSet<String>, KubeError>;
-
     /// The resourceVersion of an InstanceGroup, read fresh; `None` when it does not exist.
     async fn group_version(&self, namespace: &str, name: &str) -> Result<Option<String>, KubeError>;
 

@@ -12,6 +12,9 @@ use crate::plan::{Drift, InPlaceChange, InPlaceRecord, PodRef};
 /// cordon the node unless its flag `--cordon-node-before-terminating` is set.
 pub(crate) const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
+/// How far ahead of the controller's clock the times in its records can be. The clocks of two processes differ less.
+const MAX_TIME_AHEAD: SignedDuration = SignedDuration::from_hours(1);
+
 /// The disruption record in the annotation of a Node.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
@@ -70,8 +73,8 @@ pub struct NodeView {
     pub autoscaler_since: Option<Timestamp>,
     /// Disruption record of this group or of another one.
     pub disruption: Option<DisruptionRecord>,
-    /// Disruption record of an InstanceGroup that no longer exists. It has no owner: the group of the node's instance
-    /// takes the drain over or uncordons the node.
+    /// Disruption record that belongs to no drain of this group, see [`NodeView::adopt_records`]. The group takes the drain
+    /// over or uncordons the node.
     pub orphaned_disruption: Option<DisruptionRecord>,
     /// Surge record of this group or of another one.
     pub surge: Option<SurgeRecord>,
@@ -92,6 +95,27 @@ pub struct NodeView {
 }
 
 impl NodeView {
+    /// Sorts out the records on the node of an instance that is in the scaling group of the InstanceGroup `uid`.
+    ///
+    /// AWS says that the instance is in this scaling group, and an instance is in one only. So no drain of another
+    /// InstanceGroup wrote a record here: the instance came from that group, or the group was deleted or restored with another
+    /// UID. Or the kubelet wrote the record, which may change annotations of its own Node. Such a record, and one of a time
+    /// that the controller never writes, must not keep the node out of every rotation. A disruption record becomes
+    /// [`NodeView::orphaned_disruption`], and a surge record becomes this group's.
+    pub(crate) fn adopt_records(&mut self, uid: &str, now: Timestamp) {
+        let is_ahead = |at: Timestamp| at.duration_since(now) > MAX_TIME_AHEAD;
+        let is_foreign = |record: &DisruptionRecord| {
+            record.group != uid || is_ahead(record.since) || record.terminated_at.is_some_and(is_ahead)
+        };
+        if self.disruption.as_ref().is_some_and(is_foreign) {
+            self.orphaned_disruption = self.disruption.take();
+        }
+        self.surge = self.surge.take().filter(|record| !is_ahead(record.since));
+        if let Some(record) = &mut self.surge {
+            uid.clone_into(&mut record.group);
+        }
+    }
+
     /// The UIDs in its records.
     pub(crate) fn record_uids(&self) -> impl Iterator<Item = &str> {
         let disruption = self.disruption.iter().map(|record| record.group.as_str());
@@ -175,14 +199,9 @@ impl NodeInstance {
         sent_at.is_some_and(|at| now.duration_since(at) < interval)
     }
 
-    /// Whether its node has the disruption record of an InstanceGroup that no longer exists.
+    /// Whether its node has a disruption record that belongs to no drain of this group.
     pub(crate) fn has_orphaned_disruption(&self) -> bool {
         self.node.as_ref().is_some_and(|n| n.orphaned_disruption.is_some())
-    }
-
-    /// The UID in a record on its node that another InstanceGroup wrote.
-    pub(crate) fn foreign_record(&self, group_uid: &str) -> Option<&str> {
-        self.node.as_ref()?.record_uids().find(|uid| *uid != group_uid)
     }
 
     /// Whether this group wrote a surge record on its node.
@@ -329,5 +348,6 @@ impl DrainView {
     }
 }
 
-/// Nodes that are being drained, by name; and instances without a Node, by instance ID, once they have been verified.
+/// Nodes that are being drained, or whose drain is delayed, by name; and instances without a Node, by instance ID, once they
+/// have been verified.
 pub type Drains = BTreeMap<String, DrainView>;

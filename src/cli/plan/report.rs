@@ -164,6 +164,14 @@ fn was_blocked(status: &InstanceGroupStatus) -> bool {
         || status.conditions.iter().any(|found| found.r#type == condition::STALLED && found.is_true())
 }
 
+/// How many nodes a group has, by its last report. The other counts of a group with weights are units of capacity.
+fn reported_nodes(status: &InstanceGroupStatus) -> usize {
+    let Some(counts) = &status.nodes else { return 0 };
+    let instances: i64 = status.effective.iter().flat_map(|effective| effective.versions.values()).sum();
+    let nodes = if counts.weighted && instances > 0 { instances } else { counts.desired };
+    usize::try_from(nodes).unwrap_or(0)
+}
+
 impl GroupPlan {
     /// Built from the result of the planner.
     pub(crate) fn new(group: &InstanceGroup, planned: PlannedGroup, planner: &Planner, now: Timestamp) -> Self {
@@ -190,7 +198,7 @@ impl GroupPlan {
             outcome = projection.outcome.clone();
             plan.set_nodes(lock.or(rollout_block), projection);
         } else if group.metadata.deletion_timestamp.is_some() && !keeps_nodes(&planning.plan) {
-            plan.nodes_to_remove = status.nodes.as_ref().map_or(0, |n| usize::try_from(n.desired).unwrap_or(0));
+            plan.nodes_to_remove = reported_nodes(&status);
         }
         plan.classify(planning.plan, outcome, was_blocked(&status));
         plan
@@ -215,7 +223,7 @@ impl GroupPlan {
     pub(crate) fn without_rights(stored: &GroupObject) -> Self {
         let status = stored.0.as_ref().ok().and_then(|group| group.status.clone()).unwrap_or_default();
         let state = status.current_state.unwrap_or_else(|| "nothing yet".to_owned());
-        let nodes = status.nodes.map(|nodes| format!(", {} of {} nodes ready", nodes.ready, nodes.desired));
+        let nodes = status.nodes.map(|nodes| format!(", {} of {} {} ready", nodes.ready, nodes.desired, nodes.unit()));
         let message = format!("the controller reported {state}{}", nodes.unwrap_or_default());
         GroupPlan { change: ChangeKind::Unknown, message, ..Self::empty(crate::controller::group_key(stored)) }
     }

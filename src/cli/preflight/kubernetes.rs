@@ -245,7 +245,7 @@ mod tests {
             })
         };
         assert!(has("patch", "nodes", None, None));
-        assert!(has("update", "configmaps", Some("aws-auth"), Some("kube-system")));
+        assert!(has("patch", "configmaps", Some("aws-auth"), Some("kube-system")));
         assert!(has("update", "leases", Some("instance-manager"), Some("elsewhere")));
         assert!(
             all.iter().any(|r| r.resource.as_deref() == Some("pods") && r.subresource.as_deref() == Some("eviction"))

@@ -126,7 +126,8 @@ fn resources(status: &InstanceGroupStatus) -> String {
     let effective = status.effective.clone().unwrap_or_default();
     let template = status.template.as_ref();
     let version = template.and_then(|t| t.version.as_ref()).map(|v| format!(" version {v}")).unwrap_or_default();
-    let sizes = status.current_min.zip(status.current_max).map(|(min, max)| format!("{min} to {max} nodes"));
+    let unit = status.nodes.as_ref().map_or("nodes", NodeCounts::unit);
+    let sizes = status.current_min.zip(status.current_max).map(|(min, max)| format!("{min} to {max} {unit}"));
     let versions = effective.versions.iter().map(|(version, count)| format!("{version}: {count}"));
     let strategy = status
         .strategy_resource_name

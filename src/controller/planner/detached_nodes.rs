@@ -13,7 +13,7 @@ use crate::provisioner::observe::Observer;
 use crate::rotation::NodeView;
 
 /// The most instances that one call describes.
-const MAX_INSTANCES: usize = 100;
+pub(super) const MAX_INSTANCES: usize = 100;
 
 impl Planner {
     /// Adds steps that uncordon the nodes of detached instances. AWS is read only while a Ready node with a record of

@@ -3,6 +3,7 @@
 mod detached_nodes;
 mod merged;
 mod policy_checks;
+mod region;
 mod uncordon_unplanned;
 
 use std::sync::Arc;
@@ -323,7 +324,9 @@ impl Planner {
         let settings = &self.settings;
         let provisioner = dispatch::for_kind(kind);
         let region = &self.inventory.aws().region;
-        let mut blocked = recorded_cluster::blocked_by_region(id, &self.node_index, region)
+        let mut blocked = self
+            .blocked_by_region(id)
+            .await?
             .or_else(|| recorded_cluster::blocked_outside_cluster(id, &self.node_index, region))
             .or_else(|| recorded_cluster::blocked_deletion(id, &status, merged.as_ref(), provisioner, settings));
         // Answers about the other resources would prove nothing. The cached answer is shared by all groups.

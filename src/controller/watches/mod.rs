@@ -63,14 +63,13 @@ pub(crate) async fn nodes(client: Client, trigger: Trigger) {
 pub(crate) async fn aws_auth(client: Client, trigger: Trigger) {
     let api: Api<ConfigMap> = Api::namespaced(client, "kube-system");
     let mut stream = std::pin::pin!(watch_object(api, "aws-auth"));
-    let (mut was_near, mut known) = (false, None::<String>);
+    let mut known = None::<String>;
     while let Some(found) = next_object(&mut stream, "kube-system/aws-auth").await {
         let map = found.as_present();
-        let is_near = map.is_some_and(is_near_limit);
-        if is_near && !was_near && trigger.context().is_leader() {
-            warn_near_limit(map, trigger.context()).await;
-        }
-        was_near = is_near;
+        let near = map.filter(|map| is_near_limit(map));
+        let near = near.map(|map| config_map_target("kube-system", "aws-auth", Some(map)));
+        trigger.context().stores.aws_auth_size.lock().expect("lock is not poisoned").observe(near);
+        report_aws_auth_size(trigger.context()).await;
         let text = map.and_then(|map| map.data.as_ref()?.get("mapRoles"));
         let map_roles = &trigger.context().stores.map_roles;
         if known.as_ref() == text && map_roles.read().expect("lock is not poisoned").is_queried() {
@@ -90,8 +89,10 @@ fn is_near_limit(map: &ConfigMap) -> bool {
     crate::auth::aws_auth::is_near_size_limit(map.data.iter().flatten().map(|(key, value)| key.len() + value.len()))
 }
 
-async fn warn_near_limit(map: Option<&ConfigMap>, ctx: &Context) {
-    let target = config_map_target("kube-system", "aws-auth", map);
+/// Warns once, as the leader, that aws-auth is near the size limit of a ConfigMap.
+pub(crate) async fn report_aws_auth_size(ctx: &Context) {
+    let due = ctx.stores.aws_auth_size.lock().expect("lock is not poisoned").take_due(ctx.is_leader());
+    let Some(target) = due else { return };
     let message = "aws-auth uses more than 80 % of the 1 MiB size limit of a ConfigMap; share roles between groups, or remove unused entries";
     publish_event(&target, &PlanEvent::warning(EventReason::AwsAuthNearLimit, message), ctx).await;
 }

@@ -174,6 +174,17 @@ impl NodeIndex {
         zones.keys().next().filter(|_| !zones.keys().any(|zone| zone.starts_with(region))).cloned()
     }
 
+    /// The instances that Ready nodes in a zone of `region` claim, those of the oldest nodes first.
+    pub(crate) fn ready_instances_in(&self, region: &str) -> Vec<String> {
+        let inner = self.inner.lock().expect("lock is not poisoned");
+        let is_inside =
+            |node: &&NodeView| node.ready && node.zone.as_ref().is_some_and(|zone| zone.starts_with(region));
+        let oldest = inner.nodes.nodes.iter().filter_map(|(id, nodes)| Some((nodes.iter().find(is_inside)?, id)));
+        let mut found: Vec<_> = oldest.map(|(node, id)| (node.created_at, id.clone())).collect();
+        found.sort();
+        found.into_iter().map(|(_, id)| id).collect()
+    }
+
     /// The nodes with a record of the InstanceGroup with this UID.
     pub(crate) fn with_records_of(&self, group_uid: &str) -> Vec<NodeView> {
         self.instances_with_records_of(group_uid).into_iter().map(|(_, node)| node).collect()

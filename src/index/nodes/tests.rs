@@ -22,6 +22,21 @@ fn nodes_are_found_by_the_uid_in_their_records() {
     assert_eq!(found("two"), "");
 }
 
+#[test]
+fn ready_instances_of_a_region_come_oldest_first() {
+    let index = NodeIndex::default();
+    let created = |name: &str, ready: bool, at: &str| {
+        let mut node = node(name, ready);
+        node.metadata.creation_timestamp = Some(serde_json::from_value(serde_json::json!(at)).expect("a time"));
+        node
+    };
+    index.apply(&Event::Apply(created("young", true, "2026-01-02T00:00:00Z")));
+    index.apply(&Event::Apply(created("old", true, "2026-01-01T00:00:00Z")));
+    index.apply(&Event::Apply(created("unready", false, "2026-01-01T00:00:00Z")));
+    assert_eq!(index.ready_instances_in("us-west-2"), ["i-old", "i-young"]);
+    assert_eq!(index.ready_instances_in("eu-west-1"), [""; 0]);
+}
+
 fn node(name: &str, ready: bool) -> Node {
     serde_json::from_value(serde_json::json!({
         "metadata": { "name": name, "resourceVersion": "1" },

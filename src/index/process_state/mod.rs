@@ -6,7 +6,7 @@ mod clocks;
 #[cfg(test)]
 mod tests;
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex};
 use std::time::Instant;
 
@@ -28,10 +28,6 @@ use crate::index::write_memory::WriteMemory;
 use crate::plan::{PersistentFailure, Write};
 use crate::util::lookup::Lookup;
 
-/// How many UIDs without an InstanceGroup are remembered. One that is forgotten costs a list of all InstanceGroups when
-/// it is met again.
-const MAX_UNUSED_UIDS: usize = 10_000;
-
 /// Clocks and counters by group and by node.
 #[derive(Default)]
 pub struct ProcessState {
@@ -48,8 +44,6 @@ struct Inner {
     /// When a termination that lowers the desired capacity was last sent, by instance. The record on the Node says the same
     /// to the next process.
     decrements: HashMap<String, Timestamp>,
-    /// UIDs in records on Nodes that no InstanceGroup has. A UID is never used again. At most [`MAX_UNUSED_UIDS`].
-    unused_uids: HashSet<String>,
     /// Writes that belong to no group: role labels of nodes, and the stored boundaries.
     other_writes: WriteMemory,
     /// Groups that wait for a missing permission.
@@ -236,22 +230,6 @@ impl ProcessState {
     /// Forgets a termination that AWS rejected.
     pub(crate) fn forget_decrement(&self, instance: &str) {
         self.with(|inner| inner.decrements.remove(instance));
-    }
-
-    /// Whether it is known that no InstanceGroup has this UID.
-    pub(crate) fn is_uid_unused(&self, uid: &str) -> bool {
-        self.with(|inner| inner.unused_uids.contains(uid))
-    }
-
-    /// Records that no InstanceGroup has this UID.
-    pub(crate) fn set_uid_unused(&self, uid: &str) {
-        self.with(|inner| {
-            // Anyone who may write a Node can put UIDs there.
-            if inner.unused_uids.len() >= MAX_UNUSED_UIDS {
-                inner.unused_uids.clear();
-            }
-            inner.unused_uids.insert(uid.into())
-        });
     }
 
     /// Records that a group is deleted and its finalizer is removed.

@@ -1,18 +1,15 @@
 //! Writes to InstanceGroups, events about them, and reads of lock-upgrades.
 
-use std::collections::BTreeSet;
-
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::{ConfigMap, Namespace, ObjectReference};
 use k8s_openapi::api::events::v1::Event;
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::MicroTime;
-use kube::api::{Api, ApiResource, DynamicObject, ListParams, Patch, PatchParams, PostParams};
+use kube::api::{Api, ApiResource, DynamicObject, Patch, PatchParams, PostParams};
 use kube::core::ObjectMeta;
 use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::error::call;
-use super::lists::PAGE_SIZE;
 use super::{EventKind, EventTarget, FIELD_MANAGER, KubeError, KubeEvent};
 use crate::api::names::{CONFIG_MAP, FINALIZER, GROUP, VERSION};
 use crate::lock::{Locks, is_locked};
@@ -31,22 +28,6 @@ fn resource() -> ApiResource {
 
 fn api(client: &Client, namespace: &str) -> Api<DynamicObject> {
     Api::namespaced_with(client.clone(), namespace, &resource())
-}
-
-/// The UIDs of all InstanceGroups, from their metadata.
-pub(super) async fn uids(client: &Client) -> Result<BTreeSet<String>, KubeError> {
-    let all: Api<DynamicObject> = Api::all_with(client.clone(), &resource());
-    let mut params = ListParams::default().limit(PAGE_SIZE);
-    let mut uids = BTreeSet::new();
-    loop {
-        let page = call("list", "instancegroups", all.list_metadata(&params)).await?;
-        let next = page.metadata.continue_.clone();
-        uids.extend(page.items.iter().filter_map(ResourceExt::uid));
-        match next.filter(|token| !token.is_empty()) {
-            Some(token) => params = params.continue_token(&token),
-            None => return Ok(uids),
-        }
-    }
 }
 
 /// Parameters of patches. They name the field manager, so that status writes of another controller can be distinguished

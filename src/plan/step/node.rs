@@ -42,8 +42,8 @@ pub enum NodeStep {
 pub enum UncordonReason {
     /// The node is no longer a candidate for replacement or scale-in.
     NoLongerReplaced,
-    /// The InstanceGroup that drained it no longer exists.
-    GroupDeleted,
+    /// Its disruption record belongs to no drain of the InstanceGroup.
+    ForeignRecord,
     /// Several Nodes claim the same instance, so it is unknown which pods run on it.
     DuplicateProviderId,
     /// `lock-upgrades` blocks the replacement.
@@ -66,7 +66,7 @@ impl std::fmt::Display for UncordonReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             UncordonReason::NoLongerReplaced => "the node no longer needs to be replaced",
-            UncordonReason::GroupDeleted => "the InstanceGroup that drained it no longer exists",
+            UncordonReason::ForeignRecord => "no drain of this InstanceGroup wrote its disruption record",
             UncordonReason::DuplicateProviderId => "another Node has the same providerID",
             UncordonReason::Locked => "replacement is blocked, and the condition Locked of the InstanceGroup says why",
             UncordonReason::RotationHalted => "the rotation is halted",

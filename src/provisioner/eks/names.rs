@@ -255,6 +255,7 @@ mod tests {
 
     use super::*;
     use crate::api::{GroupId, InstanceGroup, InstanceGroupSpec, group_id};
+    use crate::aws::policies::POLICIES;
     use crate::ownership::{has_ownership_tags, ownership_tags};
 
     fn id(namespace: &str, name: &str) -> GroupId {
@@ -323,6 +324,28 @@ mod tests {
         assert_eq!(partition("us-gov-east-1"), "aws-us-gov");
         assert_eq!(ec2_principal("us-gov-east-1"), "ec2.amazonaws.com");
         assert_eq!(ec2_principal("cn-north-1"), "ec2.amazonaws.com.cn");
+    }
+
+    /// A role is passed to the service that its trust policy names. Without it, no new group would get nodes in China.
+    #[test]
+    fn roles_may_be_passed_to_ec2_in_every_partition() {
+        let text = POLICIES.iter().find(|(name, _)| *name == "node-roles").expect("the policy").1;
+        let policy: serde_json::Value = serde_json::from_str(text).expect("JSON");
+        let statements = policy["Statement"].as_array().expect("statements");
+        let passes = statements.iter().find(|statement| statement["Action"] == "iam:PassRole").expect("a statement");
+        let services = passes["Condition"]["StringEquals"]["iam:PassedToService"].as_array().expect("services");
+        for region in [
+            "us-west-2",
+            "us-gov-west-1",
+            "cn-north-1",
+            "us-iso-east-1",
+            "us-isob-east-1",
+            "eu-isoe-west-1",
+            "us-isof-south-1",
+        ] {
+            let principal = ec2_principal(region);
+            assert!(services.iter().any(|service| service == principal), "{region}: {principal}");
+        }
     }
 
     #[test]

@@ -7,11 +7,13 @@ use super::plan::plan;
 use super::release::release;
 use super::resolve::ResolvedGroup;
 use super::rotation::outdated;
+use super::scaling_group::scale_in;
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries::{AccessEntryState, RoleAccessEntry};
 use crate::auth::aws_auth::AuthEntryState;
 use crate::aws::{
-    InstanceProfile, LaunchTemplate, NewVersion, Role, ScalingGroup, ScalingGroupChange, TemplatePin, WarmPool,
+    InstanceProfile, InstanceState, LaunchTemplate, NewVersion, Role, ScalingGroup, ScalingGroupChange, TemplatePin,
+    WarmPool,
 };
 use crate::plan::{EksStep, Pin};
 use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Reason, Recheck, Step};
@@ -96,7 +98,7 @@ pub(crate) fn simulate(input: &PlanInput, first: &Plan) -> Projection {
             drain: spec.rolling_update.drain_timeout,
             join: spec.rolling_update.join_timeout,
         }),
-        scale_in: usize::try_from(desired - spec.max_size).unwrap_or(0),
+        scale_in: group.as_ref().map_or(0, |group| surplus_instances(group, spec.max_size)),
         evictions: None,
         extra_nodes: match spec.rolling_update.max_surge.resolve_surge(nodes, heaviest) {
             0 => ExtraNodes::None,
@@ -105,6 +107,25 @@ pub(crate) fn simulate(input: &PlanInput, first: &Plan) -> Projection {
         },
         irreversible: None,
     }
+}
+
+/// How many instances are removed until at most `max_size` units of capacity are desired: the lightest first, as the rotation
+/// selects them. An instance that counts for more than what is left of the surplus stays.
+fn surplus_instances(group: &ScalingGroup, max_size: i32) -> usize {
+    let surplus = usize::try_from(group.desired.saturating_sub(max_size)).unwrap_or(0);
+    if !scale_in::is_weighted(group) {
+        return surplus;
+    }
+    let in_service = group.instances.iter().filter(|i| i.state == InstanceState::InService);
+    let mut weights: Vec<_> = in_service.map(|i| i.weight.max(1) as usize).collect();
+    weights.sort_unstable();
+    let mut left = surplus;
+    let is_removed = |weight: &&usize| {
+        let fits = **weight <= left;
+        left = left.saturating_sub(**weight);
+        fits
+    };
+    weights.iter().take_while(is_removed).count()
 }
 
 /// The state after the simulated steps.

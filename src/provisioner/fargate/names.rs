@@ -85,8 +85,11 @@ fn fnv1a(text: &str) -> u64 {
 
 #[cfg(test)]
 mod tests {
+    use serde_json::Value;
+
     use super::*;
     use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
+    use crate::aws::policies::{POLICIES, fill_in};
 
     fn id(namespace: &str, name: &str) -> GroupId {
         let mut group = InstanceGroup::new(name, InstanceGroupSpec::default());
@@ -132,6 +135,37 @@ mod tests {
         let (west, east) = (of("us-west-2"), of("us-east-1"));
         assert_eq!((&west[..2], west[2] == east[2]), (&east[..2], false));
         assert!(west[1] != west[2] && west[2] != east[1]);
+    }
+
+    /// IAM denies every call for a role whose name no statement of the controller's policy covers.
+    #[test]
+    fn iam_policy_covers_the_roles_of_every_cluster_name() {
+        let text = POLICIES.iter().find(|(name, _)| *name == "fargate").expect("the policy").1;
+        let covers = |resource: &Value, role: &str| {
+            let (start, end) = resource.as_str().and_then(|pattern| pattern.split_once('*')).expect("a pattern");
+            role.starts_with(start) && role.ends_with(end)
+        };
+        for length in 1..=100 {
+            let cluster = "c".repeat(length);
+            let policy = fill_in(text, "us-west-2", Some(("arn:aws:eks:us-west-2:42:cluster/c", &cluster)));
+            let policy: Value = serde_json::from_str(&policy).expect("JSON");
+            let statements = policy["Statement"].as_array().expect("statements").iter();
+            let of_roles: Vec<_> =
+                statements.filter(|s| s["Resource"].to_string().contains(":role/fargate-")).collect();
+            assert_eq!(of_roles.len(), 5);
+            for names in
+                ["web", "api", "db"].iter().flat_map(|name| ProfileNames::all(&cluster, &id("team", name), "us-west-2"))
+            {
+                let role = format!("arn:aws:iam::42:role/{}", names.role);
+                for statement in &of_roles {
+                    let is_covered = match &statement["Resource"] {
+                        Value::Array(resources) => resources.iter().any(|resource| covers(resource, &role)),
+                        resource => covers(resource, &role),
+                    };
+                    assert!(is_covered, "{role}: {}", statement["Sid"]);
+                }
+            }
+        }
     }
 
     #[test]

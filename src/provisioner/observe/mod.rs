@@ -73,14 +73,18 @@ pub struct Observer<'a> {
 /// Result of an observation.
 pub(crate) type ObserveResult<T> = Result<T, ObserveError>;
 
-/// Pods and volumes of the nodes that carry this group's disruption record. Pods of other nodes are not read.
+/// Pods and volumes of the nodes that carry this group's disruption record. Pods of other nodes are not read. Another node has a
+/// view if its next drain is delayed, or if it has become unready and times look older since a jump of the clock.
 pub(crate) async fn drain_views(o: &Observer<'_>, members: &[NodeInstance], uid: &str) -> ObserveResult<Drains> {
     let mut drains = Drains::new();
     for member in members {
         let Some(node) = &member.node else { continue };
         if member.disruption_of(uid).is_none() {
-            if let Some(at) = retry_drain_at(node, o.now) {
-                drains.insert(node.name.clone(), DrainView { retry_drain_at: Some(at), ..DrainView::default() });
+            let retry_drain_at = retry_drain_at(node, o.now);
+            let since_clock_jump = since_clock_jump(o).filter(|_| node.has_become_unready());
+            if retry_drain_at.is_some() || since_clock_jump.is_some() {
+                drains
+                    .insert(node.name.clone(), DrainView { retry_drain_at, since_clock_jump, ..DrainView::default() });
             }
             continue;
         }
@@ -96,50 +100,6 @@ pub(crate) async fn drain_views(o: &Observer<'_>, members: &[NodeInstance], uid:
 /// of every rotation.
 fn retry_drain_at(node: &NodeView, now: Timestamp) -> Option<Timestamp> {
     node.drain_after.filter(|at| at.duration_since(now) <= LONGEST_DRAIN_DELAY)
-}
-
-/// Finds records on the Nodes of this group whose InstanceGroup no longer exists. For example, its finalizer was
-/// removed, or it was restored from a backup with another UID. Such a disruption record becomes
-/// [`NodeView::orphaned_disruption`], and such a surge record becomes this group's.
-pub(crate) async fn find_orphaned_records(o: &Observer<'_>, uid: &str, nodes: Vec<&mut NodeView>) -> ObserveResult<()> {
-    let mut listed = None;
-    for node in nodes {
-        if let Some(group) = node.disruption.as_ref().map(|d| d.group.clone())
-            && is_orphaned(o, uid, &group, &mut listed).await?
-        {
-            node.orphaned_disruption = node.disruption.take();
-        }
-        if let Some(surge) = &mut node.surge
-            && is_orphaned(o, uid, &surge.group, &mut listed).await?
-        {
-            uid.clone_into(&mut surge.group);
-        }
-    }
-    Ok(())
-}
-
-/// Whether no InstanceGroup has the UID of a record. The index of groups may lag, so the API server decides.
-async fn is_orphaned(
-    o: &Observer<'_>,
-    own: &str,
-    group: &str,
-    listed: &mut Option<BTreeSet<String>>,
-) -> ObserveResult<bool> {
-    if group == own || o.group_index.has_uid(group) {
-        return Ok(false);
-    }
-    if o.process_state.is_uid_unused(group) {
-        return Ok(true);
-    }
-    let existing = match listed.take() {
-        Some(existing) => existing,
-        None => o.kube.group_uids().await.map_err(ObserveError::Kube)?,
-    };
-    let is_unused = !listed.insert(existing).contains(group);
-    if is_unused {
-        o.process_state.set_uid_unused(group);
-    }
-    Ok(is_unused)
 }
 
 /// The nodes that were read at the source for one plan.
@@ -185,7 +145,7 @@ impl VerifiedNodes {
             }
             found.insert(instance, node);
         }
-        find_orphaned_records(o, uid, found.values_mut().flatten().collect()).await?;
+        found.values_mut().flatten().for_each(|node| node.adopt_records(uid, o.now));
         for member in to_reread {
             let node = found.get(&member.instance.id).cloned().flatten();
             let verified = NodeInstance { node, ..member.clone() };
@@ -401,42 +361,33 @@ mod tests {
         assert_eq!(find(&[("ip-of-i-1", "")]).await.0.as_deref(), Some("ip-of-i-1"), "no providerID yet");
     }
 
-    /// The UIDs in the records of a Node (disruption, orphaned disruption, surge) from the view of the group `own`. The
-    /// API server returns these InstanceGroups.
-    async fn records(written_by: &str, listed: &'static [&'static str]) -> ObserveResult<[Option<String>; 3]> {
-        let client = fake::client(move |call| {
-            assert_eq!(call.route(), ("GET", "/apis/instancemgr.keikoproj.io/v1alpha1/instancegroups"));
-            let item = |uid: &&str| json!({"metadata": {"name": uid, "namespace": "team", "uid": uid}});
-            let items: Vec<_> = listed.iter().map(item).collect();
-            match listed.is_empty() {
-                true => fake::failure(500, "InternalError", "no answer"),
-                false => (
-                    200,
-                    json!({"kind": "PartialObjectMetadataList", "apiVersion": "meta.k8s.io/v1", "metadata": {}, "items": items}),
-                ),
-            }
-        });
-        let record = json!({"group": written_by, "templateVersion": "2", "since": "2026-01-01T00:00:00Z"}).to_string();
-        let node = json!({"metadata": {"name": "n", "annotations": {
-            "instancemgr.keikoproj.io/disruption": record, "instancemgr.keikoproj.io/surge": record,
-        }}});
-        let mut view = node_view(&serde_json::from_value(node).expect("a Node"));
-        let cluster = FakeCluster::new(&Arc::default()).with_client(client);
-        let observer = cluster.observer();
-        find_orphaned_records(&observer, "own", vec![&mut view]).await?;
-        let group = |record: Option<crate::rotation::DisruptionRecord>| record.map(|r| r.group);
-        Ok([group(view.disruption), group(view.orphaned_disruption), view.surge.map(|s| s.group)])
-    }
-
+    /// A kubelet that missed one heartbeat looks dead after a jump of the clock, and the rotation would take its node.
     #[tokio::test]
-    async fn record_is_orphaned_when_the_api_server_has_no_group_of_its_uid() {
-        let uids = |disruption: &str, orphaned: &str, surge: &str| {
-            [disruption, orphaned, surge].map(|uid| (!uid.is_empty()).then(|| uid.to_owned()))
+    async fn unready_node_shows_a_jump_of_the_clock_before_its_drain() {
+        let cluster = FakeCluster::new(&Arc::default());
+        let observer = cluster.observer();
+        let member = |name: &str, ready: &str| {
+            let condition = json!({"type": "Ready", "status": ready, "lastTransitionTime": "2026-01-01T00:00:00Z"});
+            let node = json!({"metadata": {"name": name}, "status": {"conditions": [condition]}});
+            NodeInstance {
+                instance: crate::aws::samples::instance(name),
+                node: Some(node_view(&serde_json::from_value(node).expect("a Node"))),
+                lost_node: None,
+                is_recorded_standby: false,
+                reasons: Vec::new(),
+                in_place: None,
+            }
         };
-        assert_eq!(records("gone", &["own", "other"]).await.expect("records"), uids("", "gone", "own"));
-        assert_eq!(records("other", &["own", "other"]).await.expect("records"), uids("other", "", "other"));
-        assert_eq!(records("own", &[]).await.expect("nothing is asked"), uids("own", "", "own"));
-        assert!(records("gone", &[]).await.is_err(), "unknown is not absent");
+        let members = [member("ready", "True"), member("silent", "Unknown")];
+        assert!(drain_views(&observer, &members, "own").await.expect("views").is_empty());
+        let start = Instant::now();
+        observer.process_state.clock_jumps(|clocks| {
+            clocks.observe(Timestamp::UNIX_EPOCH, start);
+            clocks.observe(Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1), start);
+        });
+        let views = drain_views(&observer, &members, "own").await.expect("views");
+        assert_eq!(views.keys().collect::<Vec<_>>(), ["silent"]);
+        assert!(!views["silent"].is_clock_steady_for(SignedDuration::from_mins(5)));
     }
 
     /// A kubelet writes the annotation with a time years ahead, and the admin's image never reaches its node.

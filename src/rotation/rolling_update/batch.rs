@@ -101,8 +101,7 @@ pub(super) fn start_batch(
             }
             break;
         }
-        // Only this group's instances are members, so a deletion takes every record over.
-        if !removes_all && (input.is_in_drain_backoff(member) || member.foreign_record(input.group_uid).is_some()) {
+        if !removes_all && input.is_in_drain_backoff(member) {
             continue;
         }
         let begin = || NodeStart::Drain(member.instance.zone.clone());
@@ -117,7 +116,6 @@ pub(super) fn start_batch(
         counted.add(member, healthy);
     }
     if !removes_all {
-        decision.waiting_for.extend(input.members.iter().filter_map(|m| foreign_record_message(input, m)));
         let others = candidates.iter().filter(|m| is_others(m)).map(|m| waits::for_autoscaler(input, m));
         decision.waiting_for.extend(others);
     }
@@ -137,12 +135,6 @@ fn is_allowed(
     }
     decision.waits_for.insert(begin);
     false
-}
-
-/// What a rotation waits for when another InstanceGroup claims a node of this group.
-fn foreign_record_message(input: &RollingUpdateInput, member: &NodeInstance) -> Option<String> {
-    let (uid, node) = (member.foreign_record(input.group_uid)?, &member.node.as_ref()?.name);
-    Some(format!("the InstanceGroup with the UID {uid} to remove its record from {node}"))
 }
 
 /// Whether removing this member would make too much capacity unavailable. A number of nodes counts as that many nodes of

@@ -49,7 +49,7 @@ pub(crate) struct RollingUpdateInput<'a> {
     pub min_ready_time: SignedDuration,
     /// Timeouts of a drain.
     pub drain_policy: DrainPolicy,
-    /// Pods and volumes of the nodes that carry this group's disruption record.
+    /// Pods and volumes of the nodes that carry this group's disruption record, and what delays the drain of others.
     pub drains: &'a Drains,
     /// Number of unready nodes in the whole cluster.
     pub cluster_health: ClusterHealth,
@@ -74,14 +74,17 @@ impl RollingUpdateInput<'_> {
     }
 
     /// Whether a node that was Ready is silent for a moment only. In an outage of the cluster's API or network, the rotation
-    /// would take it at once, because it is not available, and drain it when it is Ready again.
+    /// would take it at once, because it is not available, and drain it when it is Ready again. After a jump of the clock, it
+    /// may be silent for less time than it seems.
     pub(super) fn may_recover(&self, member: &NodeInstance) -> bool {
         let limit = self.drain_policy.dead_kubelet_after;
+        let has_jumped = self.drain_view(member).is_some_and(|view| !view.is_clock_steady_for(limit));
         member
             .node
             .as_ref()
             .filter(|node| node.has_become_unready() && !node.cordoned)
-            .is_some_and(|node| node.ready_changed_at.is_some_and(|since| self.now.duration_since(since) < limit))
+            .and_then(|node| node.ready_changed_at)
+            .is_some_and(|since| has_jumped || self.now.duration_since(since) < limit)
     }
 
     /// The step that cordons the member's node and records the disruption; `None` for an instance without a node.

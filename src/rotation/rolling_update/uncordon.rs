@@ -25,7 +25,7 @@ pub(super) fn uncordon_steps<'a>(
     members
         .filter_map(|m| {
             let reason = match m.has_orphaned_disruption() {
-                true => UncordonReason::GroupDeleted,
+                true => UncordonReason::ForeignRecord,
                 false => m.disruption_of(uid).map(|_| reason)?,
             };
             Some(NodeStep::UncordonNode { node: m.node.as_ref()?.name.clone(), reason })

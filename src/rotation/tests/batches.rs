@@ -260,3 +260,17 @@ fn briefly_silent_node_is_not_treated_as_dead() {
     let input = RollingUpdateInput { candidates: Candidates::Surplus(1), ..input(&surplus, &none, 1) };
     assert_eq!(step_summaries(&decide(&input)), ["cordon a"], "the tenant wants fewer nodes");
 }
+
+/// A node whose kubelet missed one heartbeat looks dead after a jump of the clock.
+#[test]
+fn silence_is_not_believed_right_after_a_jump_of_the_clock() {
+    let members = [node_instance("a").outdated().unready_since(3_600), node_instance("b")];
+    let taken = |since_clock_jump: Option<i64>| {
+        let since_clock_jump = since_clock_jump.map(SignedDuration::from_secs);
+        let drains = Drains::from([("node-a".into(), DrainView { since_clock_jump, ..DrainView::default() })]);
+        step_summaries(&decide(&input(&members, &drains, 1)))
+    };
+    assert_eq!(taken(None), ["cordon a"]);
+    assert_eq!(taken(Some(60)), [""; 0], "it may be Ready again in a moment");
+    assert_eq!(taken(Some(300)), ["cordon a"], "it has been silent since the jump");
+}

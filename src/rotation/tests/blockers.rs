@@ -72,16 +72,6 @@ fn node_no_longer_outdated_is_uncordoned() {
 }
 
 #[test]
-fn disruption_record_of_another_group_is_ignored() {
-    let foreign = |n: &mut NodeView| n.disruption.as_mut().expect("marked").group = "uid-2".into();
-    assert!(
-        step_summaries(&rotate(&[node_instance("a").outdated().cordoned().node(foreign), node_instance("b")], 2))
-            .is_empty()
-    );
-    assert!(step_summaries(&rotate(&[node_instance("a").cordoned().node(foreign), node_instance("b")], 2)).is_empty());
-}
-
-#[test]
 fn failed_replacements_halt_the_rotation() {
     let old = || node_instance("old").outdated();
     let cases: Vec<(&str, NodeInstance, bool)> = vec![

@@ -82,6 +82,24 @@ fn lowered_max_size_counts_as_a_change_that_removes_nodes() {
     assert_eq!(of(4, "eks: {minSize: 1, maxSize: 4}"), 0, "what runs is within the new size");
 }
 
+/// Two instances that count for four units each are two nodes.
+#[test]
+fn lowered_max_size_of_a_weighted_group_counts_instances() {
+    let removed = |max_size, weights: &[u32]| {
+        let weighted = converged().with_scaling_group(|g| {
+            let one = g.instances[0].clone();
+            let instance =
+                |(n, weight): (usize, &u32)| Instance { id: format!("i-{n}"), weight: *weight, ..one.clone() };
+            g.instances = weights.iter().enumerate().map(instance).collect();
+            g.desired = weights.iter().sum::<u32>() as i32;
+        });
+        projection(&weighted.with(|s| s.resolved.desired.max_size = max_size)).scale_in
+    };
+    assert_eq!(removed(4, &[4, 4, 4]), 2);
+    assert_eq!(removed(5, &[4, 4, 4]), 1, "the second one counts for more than what is left of the surplus");
+    assert_eq!(removed(10, &[8, 1, 1, 2]), 2, "the lightest go first");
+}
+
 fn progress(plan: &Plan) -> &str {
     match &plan.outcome {
         Outcome::Progressing { message, .. } => message,

@@ -62,3 +62,19 @@ fn locked_surplus_counts_as_a_change_as_locked_replacements_do() {
         assert_eq!((plan.change, plan.has_changes), (change, true));
     }
 }
+
+/// Three instances that count for eight units each are three nodes.
+#[test]
+fn units_of_capacity_are_not_called_nodes() {
+    let status = |nodes: serde_json::Value| -> InstanceGroupStatus {
+        serde_json::from_value(serde_json::json!({"nodes": nodes, "effective": {"versions": {"1": 1, "2": 2}}}))
+            .expect("a status")
+    };
+    let weighted = status(serde_json::json!({"desired": 24, "ready": 16, "weighted": true}));
+    assert_eq!(reported_nodes(&weighted), 3);
+    assert_eq!(reported_nodes(&status(serde_json::json!({"desired": 5}))), 5, "one instance has not come yet");
+    let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+    group.status = Some(weighted);
+    let message = GroupPlan::without_rights(&GroupObject(Ok(group))).message;
+    assert!(message.contains("16 of 24 units of capacity ready"), "{message}");
+}

@@ -105,6 +105,15 @@ fn rotating_group_shows_its_versions_its_draining_node_and_the_budget_that_block
     assert!(!text.contains("not shown"), "conditions without a problem are left out:\n{text}");
 }
 
+#[test]
+fn sizes_of_a_weighted_group_are_units_of_capacity() {
+    let mut details = details();
+    assert!(group(&details, now()).contains("1 to 3 nodes"));
+    details.group.status.as_mut().and_then(|status| status.nodes.as_mut()).expect("counts").weighted = true;
+    let text = group(&details, now());
+    assert!(text.contains("1 to 3 units of capacity"), "{text}");
+}
+
 /// A tenant may read groups, but not nodes and pods.
 #[test]
 fn output_names_what_the_caller_may_not_read() {

@@ -35,7 +35,7 @@ use crate::aws::{
     TemplatePin,
 };
 use crate::ownership::{has_ownership_tags, tagging_denied_condition};
-use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views, find_orphaned_records};
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views};
 use crate::provisioner::rejected_fields::Part;
 use crate::provisioner::role_region::RegionClaim;
 use crate::provisioner::{join, join_times};
@@ -122,7 +122,7 @@ pub(crate) async fn observe(
         strategy_state: None,
         scaling_group,
     };
-    find_orphaned_records(o, &resolved.desired.id.uid, state.nodes.values_mut().collect()).await?;
+    state.nodes.values_mut().for_each(|node| node.adopt_records(&resolved.desired.id.uid, o.now));
     verify_role_ownership(o, resolved, status, &mut state).await?;
     observe_outdated(o, resolved, status, &mut state).await?;
     if o.is_forecast {
