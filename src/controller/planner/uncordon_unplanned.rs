@@ -270,7 +270,8 @@ mod tests {
         };
         let stop = async |tags: Vec<Tag>, reason: Reason| {
             let (planner, context) = (planner(tags), GroupContext::default());
-            let observer = planner.observer(&context, std::time::Duration::ZERO, Timestamp::UNIX_EPOCH);
+            let observer =
+                planner.observer(&context, std::time::Duration::ZERO, "2026-01-01T00:00:00Z".parse().expect("a time"));
             let rejected = crate::plan::blocked_plan(&id(), reason, "no".into());
             planner.stop_rotation(&id(), &status, &context, &observer, rejected).await
         };
