@@ -47,6 +47,8 @@ pub(super) struct IndexedGroup {
     role: Option<String>,
     lacks_access_entry: bool,
     scaling_group: Option<String>,
+    /// The group may be served by a managed node group that its status does not name.
+    may_have_unrecorded_nodegroup: bool,
     /// The cluster whose profile queue the group is in, and since when.
     profile_wait: Option<(String, String)>,
     namespace: String,
@@ -57,7 +59,7 @@ pub(super) struct IndexedGroup {
 
 impl IndexedGroup {
     fn from_status(namespace: String, status: Option<&InstanceGroupStatus>) -> Self {
-        let mut entry = IndexedGroup { namespace, ..IndexedGroup::default() };
+        let mut entry = IndexedGroup { namespace, may_have_unrecorded_nodegroup: true, ..IndexedGroup::default() };
         let Some(status) = status else { return entry };
         entry.aws_auth_roles = status.managed.iter().flat_map(|m| m.auth_entries.clone()).collect();
         entry.access_entry_roles = status.managed.iter().flat_map(|m| m.access_entries.clone()).collect();
@@ -67,6 +69,9 @@ impl IndexedGroup {
         entry.lacks_access_entry = managed != Some(ProvisionerKind::EksManaged)
             && status.join.as_ref().is_none_or(|join| join.access_entry.is_none());
         entry.scaling_group = status.active_scaling_group_name.clone();
+        entry.may_have_unrecorded_nodegroup = managed.is_none_or(|kind| kind == ProvisionerKind::EksManaged)
+            && entry.scaling_group.as_ref().is_none_or(String::is_empty)
+            && status.managed.as_ref().is_none_or(|managed| managed.nodegroups.is_empty());
         entry.profile_wait = profile_wait(status);
         entry
     }
@@ -126,7 +131,10 @@ impl GroupIndex {
                     inner.unreconciled.insert(key.clone(), group_id(group));
                 }
                 let entry = IndexedGroup::from_status(namespace, group.status.as_ref());
+                let kind = group.spec.provisioner.as_deref().and_then(ProvisionerKind::parse);
+                let may_be_managed = kind.is_none_or(|kind| kind == ProvisionerKind::EksManaged);
                 IndexedGroup {
+                    may_have_unrecorded_nodegroup: entry.may_have_unrecorded_nodegroup && may_be_managed,
                     instance_types: named_instance_types(&group.spec),
                     is_deleting: is_deleting(group),
                     ..entry
@@ -214,6 +222,19 @@ impl GroupIndex {
         self.read().by_scaling_group.get(name)
     }
 
+    /// The other groups of the name of `id` that may be served by a managed node group of this name, although their status
+    /// does not say so: Keiko controller names it without the namespace, and records nothing while EKS creates it.
+    pub(crate) fn unrecorded_namesakes(&self, id: &GroupId) -> BTreeSet<String> {
+        let inner = self.read();
+        let unrecorded = inner.entries.iter().filter(|(_, entry)| entry.may_have_unrecorded_nodegroup);
+        namesakes(unrecorded.map(|(key, _)| key), id)
+    }
+
+    /// The other groups of the name of `id` whose status cannot be decoded.
+    pub(crate) fn undecodable_namesakes(&self, id: &GroupId) -> BTreeSet<String> {
+        namesakes(self.read().unknown.iter(), id)
+    }
+
     /// The position of the group `key` in the queue of groups that wait to create or delete a Fargate profile of a cluster.
     /// `since` (RFC 3339, whole seconds) is when it started to wait.
     pub(crate) fn profile_queue_position(
@@ -294,6 +315,13 @@ impl Inner {
         }
         Some(entry)
     }
+}
+
+/// Those of the keys that are of another group of the name of `id`.
+fn namesakes<'a>(keys: impl Iterator<Item = &'a String>, id: &GroupId) -> BTreeSet<String> {
+    let own = id.key();
+    let is_namesake = |key: &&String| **key != own && key.rsplit_once('/').is_some_and(|(_, name)| name == id.name);
+    keys.filter(is_namesake).cloned().collect()
 }
 
 fn named_instance_types(spec: &InstanceGroupSpec) -> BTreeSet<String> {

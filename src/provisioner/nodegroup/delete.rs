@@ -2,7 +2,7 @@
 //! node groups.
 
 use super::names::{has_prefix, is_recorded, recorded_nodegroups};
-use super::ownership::{is_owned, owner_of, to_tags};
+use super::ownership::{Doubt, UnprovenNodegroup, group_list, is_owned, owner_of, to_tags};
 use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
 use crate::aws::Tag;
@@ -11,6 +11,7 @@ use crate::ownership::{disowned_outcome, has_ownership_tags, tagging_blocked};
 use crate::plan::NodegroupStep;
 use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, blocked_plan, waiting};
 use crate::provisioner::GroupId;
+use crate::provisioner::retained::{Retained, report_retained};
 
 /// Everything that the plan of a deletion depends on.
 pub struct DeleteInput<'a> {
@@ -26,6 +27,10 @@ pub struct DeleteInput<'a> {
     pub nodegroups: &'a [Nodegroup],
     /// A recorded node group that EKS has never shown; it may have been created right before the deletion.
     pub unseen: Option<&'a NodegroupName>,
+    /// Node groups that match, and of which nothing proves that they are this group's.
+    pub unproven: &'a [UnprovenNodegroup],
+    /// Another group that is being deleted, and that a node group in `unproven` may belong to as well.
+    pub wait_for: Option<&'a str>,
     /// AWS denied tagging the adopted node group less than one resync period ago.
     pub tag_retry_pending: bool,
 }
@@ -63,6 +68,7 @@ pub fn plan(input: &DeleteInput) -> Plan {
         );
         builder.set_outcome_once(waiting(Phase::Deleting, message));
     }
+    leave_unproven(input, &mut builder);
     if builder.outcome.is_none() && input.id.has_finalizer {
         builder.push(ObjectStep::RemoveFinalizer);
     }
@@ -76,6 +82,29 @@ fn ownership_conflict(input: &DeleteInput, nodegroup: &Nodegroup) -> Option<Outc
     let resource = [(nodegroup.name.nodegroup.as_str(), to_tags(&nodegroup.tags))];
     let ownership = (input.ownership_tags)(&nodegroup.name.cluster);
     disowned_outcome("the node group", resource, &ownership, "it as it is", true)
+}
+
+/// Leaves the node groups that other groups may be served by. If those are being deleted too, the last group deletes it.
+fn leave_unproven(input: &DeleteInput, builder: &mut PlanBuilder) {
+    let mut kept = Vec::new();
+    for UnprovenNodegroup { name, doubt } in input.unproven {
+        match (doubt, input.wait_for) {
+            (Doubt::NoEvidence, _) => {}
+            (Doubt::SharedWith(_), Some(other)) => {
+                let message = format!(
+                    "waiting for the InstanceGroup {other} to be deleted, because the node group {} may run its nodes as well",
+                    name.nodegroup
+                );
+                builder.set_outcome_once(waiting(Phase::Deleting, message));
+            }
+            (Doubt::SharedWith(groups), None) => {
+                kept.push(Retained::nodegroup_in_use(&name.nodegroup, &group_list(groups)));
+            }
+        }
+    }
+    if builder.outcome.is_none() {
+        report_retained(input.status, &kept, builder);
+    }
 }
 
 /// Whether the status names a scaling group, so that a controller has created one for this group.

@@ -41,7 +41,7 @@ use crate::plan::Plan;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, VerifiedNodes};
 use crate::rotation::rolling_update::RollingUpdateDecision;
 use desired::DesiredSpec;
-use ownership::Owner;
+use ownership::{Doubt, Owner, UnprovenNodegroup};
 use resolve::ResolvedGroup;
 
 /// Spec field with the cluster's name.
@@ -106,7 +106,7 @@ impl Provisioner for EksManaged {
     async fn plan_deletion(&self, o: &Observer<'_>, request: DeleteRequest<'_>) -> ObserveResult<Plan> {
         let DeleteRequest { id, status, .. } = request;
         let mut names: Vec<_> = names::recorded_nodegroups(status).collect();
-        let (mut nodegroups, mut unseen) = (Vec::new(), None);
+        let (mut nodegroups, mut unproven, mut unseen) = (Vec::new(), Vec::new(), None);
         // Without a record the node groups are found by the spec.
         let spec = request.spec.as_ref().filter(|_| names.is_empty());
         let desired = spec.and_then(|spec| desired::parse(id, request.annotations?, spec).ok());
@@ -141,8 +141,16 @@ impl Provisioner for EksManaged {
                 continue;
             };
             let owner = resolved.as_ref().map(|resolved| observe::classify_owner(o, resolved, status, &found));
-            if owner.is_none_or(Owner::is_deletable) {
-                nodegroups.push((*found).clone());
+            let may_delete = owner.as_ref().is_none_or(Owner::is_deletable);
+            let sharing = observe::sharing_groups(o, id, &found);
+            match owner {
+                Some(Owner::Unproven(doubt)) => unproven.push(UnprovenNodegroup { name, doubt }),
+                // Adopted, and not tagged yet.
+                _ if may_delete && !sharing.is_empty() => {
+                    unproven.push(UnprovenNodegroup { name, doubt: Doubt::SharedWith(sharing) });
+                }
+                _ if may_delete => nodegroups.push((*found).clone()),
+                _ => {}
             }
         }
         if request.protected_by.is_some() {
@@ -161,6 +169,8 @@ impl Provisioner for EksManaged {
             resolved: resolved.as_ref(),
             nodegroups: &nodegroups,
             unseen: unseen.as_ref(),
+            unproven: &unproven,
+            wait_for: observe::sharing_group_to_wait_for(o, id, &unproven).as_deref(),
             tag_retry_pending: o.process_state.is_tagging_in_backoff(&id.key(), o.shared_max_cache_age, o.now),
         }))
     }

@@ -1,12 +1,13 @@
 //! Decides which InstanceGroup owns a node group, from its tags, its name and the group's records. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::names::is_derived_name;
 use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
+use crate::api::names::tag;
 use crate::aws::Tag;
-use crate::aws::nodegroup::Nodegroup;
+use crate::aws::nodegroup::{Nodegroup, NodegroupName};
 use crate::ownership::{has_foreign_tags, has_ownership_tags, is_adopted};
 use crate::provisioner::GroupId;
 
@@ -16,23 +17,77 @@ pub(crate) fn to_tags(tags: &BTreeMap<String, String>) -> Vec<Tag> {
 }
 
 /// The owner of a node group.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Owner {
     /// Created or already adopted by this group.
     Ours,
     /// Created by Keiko controller for this group and not adopted yet.
     Found,
-    /// It matches, but nothing shows that Keiko controller created it for this group.
-    Unproven,
+    /// It matches, but nothing proves that it is this group's.
+    Unproven(Doubt),
     /// Not owned by this group.
     Others,
 }
 
 impl Owner {
     /// Whether it is deleted together with its InstanceGroup.
-    pub(crate) fn is_deletable(self) -> bool {
+    pub(crate) fn is_deletable(&self) -> bool {
         matches!(self, Owner::Ours | Owner::Found)
     }
+}
+
+/// Why nothing proves that a node group is this group's, although it matches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Doubt {
+    /// Nothing shows that Keiko controller created it for this group.
+    NoEvidence,
+    /// These other groups (`namespace/name`) may be served by it as well: their status names its scaling group, or does
+    /// not say which they have. Keiko controller lets groups of one name share a node group.
+    SharedWith(BTreeSet<String>),
+}
+
+/// A node group that the controller leaves as it is, because nothing proves that it is this group's.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UnprovenNodegroup {
+    /// The node group.
+    pub name: NodegroupName,
+    /// What is missing.
+    pub doubt: Doubt,
+}
+
+impl UnprovenNodegroup {
+    /// What is not proven about it, and what its owner can do. `ownership` are the tags that would prove it.
+    pub(crate) fn message(&self, ownership: &[Tag]) -> String {
+        let name = &self.name.nodegroup;
+        let tags: Vec<_> = ownership.iter().map(|tag| format!("{}={}", tag.key, tag.value)).collect();
+        let tags = tags.join(", ");
+        match &self.doubt {
+            Doubt::NoEvidence => format!(
+                "the node group {name} exists already and is not provably this group's; to have it adopted, tag it with {tags}; otherwise rename the InstanceGroup"
+            ),
+            Doubt::SharedWith(groups) => format!(
+                "the node group {name} may also run the nodes of {}: the Keiko controller shares it between groups of one name, and no tags say which group owns it; the controller leaves it as it is; to have this group adopt it, tag it with {tags}; any other group then gets a node group of its own",
+                group_list(groups)
+            ),
+        }
+    }
+}
+
+/// `the InstanceGroup a/web`, or several of them.
+pub(crate) fn group_list(groups: &BTreeSet<String>) -> String {
+    let keys: Vec<_> = groups.iter().map(String::as_str).collect();
+    format!("the InstanceGroup{} {}", if keys.len() == 1 { "" } else { "s" }, keys.join(" and "))
+}
+
+/// Whether tags of a node group say which InstanceGroup owns it.
+pub(crate) fn names_owner(found: &Nodegroup) -> bool {
+    [tag::INSTANCE_GROUP, tag::NAMESPACE].iter().any(|key| found.tags.contains_key(*key))
+}
+
+/// Whether the status names the scaling groups of a node group.
+pub(crate) fn is_named_by(status: &InstanceGroupStatus, found: &Nodegroup) -> bool {
+    let recorded = status.active_scaling_group_name.as_deref().filter(|name| !name.is_empty());
+    recorded.is_some_and(|recorded| found.scaling_groups.join(",") == recorded)
 }
 
 /// Whether this group owns a recorded node group: by its tags, or by its recorded ARN if the group derives its name and no
@@ -71,7 +126,7 @@ pub fn owner_of(resolved: &ResolvedGroup, status: &InstanceGroupStatus, found: &
     let younger = !is_reported && found.created.is_some_and(|created| created >= id.created_at);
     match found.name.nodegroup == id.name && fits {
         true if recorded_group.is_some() || younger => Owner::Found,
-        true => Owner::Unproven,
+        true => Owner::Unproven(Doubt::NoEvidence),
         false => Owner::Others,
     }
 }

@@ -1023,7 +1023,7 @@ fn owner_follows_from_tags_record_and_name() {
 /// A tenant can give an InstanceGroup the name of any existing node group. That must not make the tenant its owner.
 #[test]
 fn unproven_nodegroup_is_not_adopted_by_name() {
-    use instance_manager::provisioner::nodegroup::ownership::{Owner, owner_of};
+    use instance_manager::provisioner::nodegroup::ownership::{Doubt, Owner, UnprovenNodegroup, owner_of};
     let r = resolve_spec("");
     let none = InstanceGroupStatus::default();
     let found = Nodegroup {
@@ -1040,7 +1040,7 @@ fn unproven_nodegroup_is_not_adopted_by_name() {
     );
     // An admin's Terraform creates its node group again while the tenant's group of this name waits.
     let waiting = InstanceGroupStatus { observed_generation: Some(3), ..InstanceGroupStatus::default() };
-    assert_eq!(owner_of(&r, &waiting, &of(Some(created_at))), Owner::Unproven);
+    assert_eq!(owner_of(&r, &waiting, &of(Some(created_at))), Owner::Unproven(Doubt::NoEvidence));
     let older = of(Some(created_at - SignedDuration::from_secs(1)));
     let recorded = InstanceGroupStatus {
         active_scaling_group_name: Some(found.scaling_groups[0].clone()),
@@ -1055,7 +1055,7 @@ fn unproven_nodegroup_is_not_adopted_by_name() {
     id.deletion_requested_at = Some(id.created_at);
     let ownership = |cluster: &str| ownership::ownership_tags(cluster, &id);
     for nodegroup in [older.clone(), of(None)] {
-        assert_eq!(owner_of(&r, &none, &nodegroup), Owner::Unproven);
+        assert_eq!(owner_of(&r, &none, &nodegroup), Owner::Unproven(Doubt::NoEvidence));
         let (resolved, nodegroups) = (Some(&r), std::slice::from_ref(&nodegroup));
         let (status, tag_retry_pending) = (&none, false);
         let input = delete::DeleteInput {
@@ -1065,12 +1065,15 @@ fn unproven_nodegroup_is_not_adopted_by_name() {
             resolved,
             nodegroups,
             unseen: None,
+            unproven: &[],
+            wait_for: None,
             tag_retry_pending,
         };
         let steps: Vec<_> = delete::plan(&input).steps.iter().map(|s| s.step.name()).collect();
         assert_eq!(steps, ["RemoveFinalizer"]);
     }
-    let mut scenario = Scenario::new(vec![], "").with(|s| s.state.unproven_nodegroup = Some(found.name.clone()));
+    let unproven = |doubt| Some(UnprovenNodegroup { name: found.name.clone(), doubt });
+    let mut scenario = Scenario::new(vec![], "").with(|s| s.state.unproven_nodegroup = unproven(Doubt::NoEvidence));
     assert_eq!(scenario.step_names(), [""; 0]);
     let (reason, message) = scenario.blocked();
     let tags = r.ownership_tags.iter().all(|tag| message.contains(&format!("{}={}", tag.key, tag.value)));
@@ -1078,8 +1081,21 @@ fn unproven_nodegroup_is_not_adopted_by_name() {
     let tagged_manually = Nodegroup { tags: existing_nodegroup(&r, 1).nodegroup.tags, ..older };
     assert_eq!(owner_of(&r, &none, &tagged_manually), Owner::Found);
     scenario.state = Scenario::converged("", "").state;
-    scenario.state.unproven_nodegroup = Some(found.name);
+    scenario.state.unproven_nodegroup = unproven(Doubt::NoEvidence);
     assert_eq!(scenario.plan().outcome, Outcome::Converged, "the group has its own node group");
+}
+
+/// Keiko controller shares a node group between groups of one name. None of them may take it from the others.
+#[test]
+fn shared_nodegroup_blocks_the_group_and_the_message_names_the_others() {
+    use instance_manager::provisioner::nodegroup::ownership::{Doubt, UnprovenNodegroup};
+    let doubt = Doubt::SharedWith(["other/web".to_owned()].into());
+    let unproven = UnprovenNodegroup { name: NodegroupName::new("demo", "web"), doubt };
+    let scenario = Scenario::new(vec![], "").with(|s| s.state.unproven_nodegroup = Some(unproven));
+    assert_eq!(scenario.step_names(), [""; 0]);
+    let (reason, message) = scenario.blocked();
+    let tags = scenario.resolved.ownership_tags.iter().all(|tag| message.contains(&tag.value));
+    assert!(reason == Reason::OwnershipConflict && tags && message.contains("other/web"), "{message}");
 }
 
 #[test]
@@ -1120,6 +1136,8 @@ fn recorded_name_without_tags_is_not_ownership() {
             resolved: None,
             nodegroups,
             unseen: None,
+            unproven: &[],
+            wait_for: None,
             tag_retry_pending: false,
         };
         let plan = delete::plan(&input);
@@ -1144,6 +1162,8 @@ fn deletion_of_unadopted_nodegroup_needs_valid_spec() {
             resolved,
             nodegroups: &[],
             unseen: None,
+            unproven: &[],
+            wait_for: None,
             tag_retry_pending: false,
         })
     };
@@ -1339,6 +1359,8 @@ fn deletion_waits_for_eks_and_skips_foreign_nodegroups() {
             resolved: None,
             nodegroups,
             unseen: None,
+            unproven: &[],
+            wait_for: None,
             tag_retry_pending: false,
         })
     };
@@ -1386,6 +1408,8 @@ fn keiko_nodegroup_is_tagged_before_deletion() {
             resolved,
             nodegroups,
             unseen: None,
+            unproven: &[],
+            wait_for: None,
             tag_retry_pending,
         })
     };
