@@ -84,12 +84,19 @@ fn ownership_conflict(input: &DeleteInput, nodegroup: &Nodegroup) -> Option<Outc
     disowned_outcome("the node group", resource, &ownership, "it as it is", true)
 }
 
-/// Leaves the node groups that other groups may be served by. If those are being deleted too, the last group deletes it.
+/// Leaves the node groups that are not provably this group's. If other groups may be served by one, and if those are being deleted too, the last group deletes it.
 fn leave_unproven(input: &DeleteInput, builder: &mut PlanBuilder) {
     let mut kept = Vec::new();
-    for UnprovenNodegroup { name, doubt } in input.unproven {
+    for unproven in input.unproven {
+        let UnprovenNodegroup { name, doubt } = unproven;
         match (doubt, input.wait_for) {
             (Doubt::NoEvidence, _) => {}
+            // The group had a node group, and this one may have followed it. Without the finalizer, it would stay.
+            (Doubt::OtherScalingGroup { .. }, _) => {
+                let message = unproven.message(&(input.ownership_tags)(&name.cluster));
+                let reason = Reason::OwnershipConflict;
+                builder.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: true });
+            }
             (Doubt::SharedWith(_), Some(other)) => {
                 let message = format!(
                     "waiting for the InstanceGroup {other} to be deleted, because the node group {} may run its nodes as well",

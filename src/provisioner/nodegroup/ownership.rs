@@ -2,7 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use super::names::is_derived_name;
+use super::names::{is_derived_name, recorded_nodegroups};
 use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
 use crate::api::names::tag;
@@ -41,6 +41,14 @@ impl Owner {
 pub enum Doubt {
     /// Nothing shows that Keiko controller created it for this group.
     NoEvidence,
+    /// The status names another scaling group than it has. Keiko controller may have created the node group again, or
+    /// another client did.
+    OtherScalingGroup {
+        /// The scaling group in the status.
+        recorded: String,
+        /// Its scaling groups; empty while EKS creates it.
+        found: String,
+    },
     /// These other groups (`namespace/name`) may be served by it as well: their status names its scaling group, or does
     /// not say which they have. Keiko controller lets groups of one name share a node group.
     SharedWith(BTreeSet<String>),
@@ -64,6 +72,10 @@ impl UnprovenNodegroup {
         match &self.doubt {
             Doubt::NoEvidence => format!(
                 "the node group {name} exists already and is not provably this group's; to have it adopted, tag it with {tags}; otherwise rename the InstanceGroup"
+            ),
+            Doubt::OtherScalingGroup { recorded, found } => format!(
+                "the status names the scaling group {recorded}, but the node group {name} has {}, so that nothing proves that it is this group's; the controller leaves it as it is, and creates no other one; to make it this group's, tag it with {tags}; otherwise delete it, or remove the finalizer of a deleted InstanceGroup to keep it",
+                if found.is_empty() { "none yet" } else { found.as_str() }
             ),
             Doubt::SharedWith(groups) => format!(
                 "the node group {name} may also run the nodes of {}: the Keiko controller shares it between groups of one name, and no tags say which group owns it; the controller leaves it as it is; to have this group adopt it, tag it with {tags}; any other group then gets a node group of its own",
@@ -104,7 +116,8 @@ pub(crate) fn is_owned(id: &GroupId, status: &InstanceGroupStatus, found: &Nodeg
 
 /// Classifies the owner of a node group. Tags decide first, then the recorded ARN. Without either, its exact name counts
 /// together with the scaling group in status, or else with its role and age. The name alone is not proof. Once this controller
-/// has reported on the group, the age is not proof either: Keiko controller no longer creates node groups for it.
+/// has reported on the group, the age is not proof either: Keiko controller no longer creates node groups for it. A node
+/// group of another scaling group than the status names is in doubt until this controller has recorded one.
 pub fn owner_of(resolved: &ResolvedGroup, status: &InstanceGroupStatus, found: &Nodegroup) -> Owner {
     let tags = to_tags(&found.tags);
     if has_foreign_tags(&tags, &resolved.ownership_tags) {
@@ -117,16 +130,19 @@ pub fn owner_of(resolved: &ResolvedGroup, status: &InstanceGroupStatus, found: &
         return if found.name.nodegroup == resolved.desired.id.name { Owner::Found } else { Owner::Ours };
     }
     let id = &resolved.desired.id;
-    let recorded_group = status.active_scaling_group_name.as_deref().filter(|name| !name.is_empty());
-    let fits = match recorded_group {
-        Some(recorded) => found.scaling_groups.join(",") == recorded,
-        None => found.node_role == resolved.desired.immutable.node_role,
-    };
+    let has_role = found.node_role == resolved.desired.immutable.node_role;
+    let recorded_group = status.active_scaling_group_name.as_ref().filter(|name| !name.is_empty());
     let is_reported = status.observed_generation.is_some();
     let younger = !is_reported && found.created.is_some_and(|created| created >= id.created_at);
-    match found.name.nodegroup == id.name && fits {
-        true if recorded_group.is_some() || younger => Owner::Found,
-        true => Owner::Unproven(Doubt::NoEvidence),
-        false => Owner::Others,
+    match recorded_group {
+        _ if found.name.nodegroup != id.name => Owner::Others,
+        Some(_) if is_named_by(status, found) => Owner::Found,
+        Some(recorded) if has_role && recorded_nodegroups(status).next().is_none() => {
+            let (recorded, found) = (recorded.clone(), found.scaling_groups.join(","));
+            Owner::Unproven(Doubt::OtherScalingGroup { recorded, found })
+        }
+        None if has_role && younger => Owner::Found,
+        None if has_role => Owner::Unproven(Doubt::NoEvidence),
+        Some(_) | None => Owner::Others,
     }
 }

@@ -317,3 +317,21 @@ async fn nodegroup_that_no_status_names_may_be_of_any_group_of_its_name() {
         assert_eq!(steps.contains(&"TagNodegroup"), !is_shared, "{other}: {steps:?}");
     }
 }
+
+/// The status of Keiko controller may name the scaling group of a node group that was deleted.
+#[tokio::test]
+async fn nodegroup_with_another_scaling_group_than_the_status_names_is_in_doubt() {
+    let (resolved, stub) = (resolved(), Arc::new(FakeAws::default()));
+    let found = keiko_nodegroup("eks-web-2", &[]);
+    stub.update(|d| _ = d.nodegroups.insert(found.name.to_string(), found));
+    let status = json!({"activeScalingGroupName": "eks-web-1", "observedGeneration": 1});
+    let status = serde_json::from_value(status).expect("a status");
+    let cluster = FakeCluster::new(&stub);
+    let found = observed_state(&cluster.observer(), &resolved, &status, None).await.expect("the observed state");
+    let doubt = Doubt::OtherScalingGroup { recorded: "eks-web-1".into(), found: "eks-web-2".into() };
+    assert_eq!(found.unproven_nodegroup.map(|unproven| unproven.doubt), Some(doubt));
+    let plan = deletion(&stub, &[], &status).await;
+    assert!(step_names(&plan).is_empty() && matches!(plan.outcome, Outcome::Blocked { .. }), "{plan:?}");
+    let others = [namesake("other", &json!({"activeScalingGroupName": "eks-web-2"}), false)];
+    assert_eq!(step_names(&deletion(&stub, &others, &status).await), ["RemoveFinalizer"], "it is the other group's");
+}

@@ -993,7 +993,7 @@ fn invalid_spec_is_reported_by_field() {
 
 #[test]
 fn owner_follows_from_tags_record_and_name() {
-    use instance_manager::provisioner::nodegroup::ownership::{Owner, owner_of};
+    use instance_manager::provisioner::nodegroup::ownership::{Doubt, Owner, owner_of};
     let r = resolve_spec("");
     let named = |name: &str| {
         let mut found = existing_nodegroup(&r, 1).nodegroup;
@@ -1013,7 +1013,12 @@ fn owner_follows_from_tags_record_and_name() {
         Owner::Found,
         "the previous controller's status names its scaling group"
     );
-    assert_eq!(owner_of(&r, &status("eks-another"), &named("web")), Owner::Others);
+    let doubt = Doubt::OtherScalingGroup { recorded: "eks-another".into(), found: asg };
+    assert_eq!(owner_of(&r, &status("eks-another"), &named("web")), Owner::Unproven(doubt));
+    assert_eq!(owner_of(&r, &status("eks-another"), &other_role), Owner::Others);
+    let managed = json!({ "activeScalingGroupName": "eks-another", "managed": { "nodegroups": ["demo/team-web-1"] } });
+    let managed = serde_json::from_value(managed).expect("a status");
+    assert_eq!(owner_of(&r, &managed, &named("web")), Owner::Others, "this controller created the group's own");
     let mut foreign = named("web");
     foreign.tags = [("instancegroups.keikoproj.io/Namespace".to_owned(), "other".to_owned())].into();
     assert_eq!(owner_of(&r, &none, &foreign), Owner::Others);
@@ -1083,6 +1088,48 @@ fn unproven_nodegroup_is_not_adopted_by_name() {
     scenario.state = Scenario::converged("", "").state;
     scenario.state.unproven_nodegroup = unproven(Doubt::NoEvidence);
     assert_eq!(scenario.plan().outcome, Outcome::Converged, "the group has its own node group");
+}
+
+/// Keiko controller creates a deleted node group again, and records its new scaling group late. A second node group would
+/// double the nodes, and nobody would delete the first one.
+#[test]
+fn nodegroup_of_another_scaling_group_than_recorded_is_neither_doubled_nor_left_behind() {
+    use instance_manager::provisioner::nodegroup::ownership::{Doubt, UnprovenNodegroup};
+    let with_scaling_group = |found: &str| {
+        let doubt = Doubt::OtherScalingGroup { recorded: "eks-web-1".into(), found: found.into() };
+        UnprovenNodegroup { name: NodegroupName::new("demo", "web"), doubt }
+    };
+    let mut id = common::group_id(3, timestamp(LONG_AGO));
+    id.deletion_requested_at = Some(id.created_at);
+    let ownership = |cluster: &str| ownership::ownership_tags(cluster, &id);
+    let status =
+        InstanceGroupStatus { active_scaling_group_name: Some("eks-web-1".into()), ..InstanceGroupStatus::default() };
+    for (scaling_group, says) in [("eks-web-2", "has eks-web-2"), ("", "has none yet")] {
+        let unproven = with_scaling_group(scaling_group);
+        let scenario = Scenario::new(vec![], "").with(|s| {
+            s.status = status.clone();
+            s.state.unproven_nodegroup = Some(unproven.clone());
+        });
+        assert_eq!(scenario.step_names(), [""; 0]);
+        let plan = delete::plan(&delete::DeleteInput {
+            id: &id,
+            ownership_tags: &ownership,
+            status: &status,
+            resolved: Some(&scenario.resolved),
+            nodegroups: &[],
+            unseen: None,
+            unproven: std::slice::from_ref(&unproven),
+            wait_for: None,
+            tag_retry_pending: false,
+        });
+        assert!(plan.steps.is_empty(), "the finalizer stays: {:?}", plan.steps);
+        for outcome in [scenario.plan().outcome, plan.outcome] {
+            let Outcome::Blocked { reason, message, .. } = outcome else { panic!("{outcome:?}") };
+            let is_clear =
+                ["eks-web-1", says, "InstanceGroup=", "Namespace="].iter().all(|word| message.contains(word));
+            assert!(reason == Reason::OwnershipConflict && is_clear, "{message}");
+        }
+    }
 }
 
 /// Keiko controller shares a node group between groups of one name. None of them may take it from the others.
