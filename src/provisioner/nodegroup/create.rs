@@ -122,6 +122,13 @@ fn lost_image(input: &PlanInput) -> Option<String> {
     ))
 }
 
+/// The outcome while a node group that other groups may share runs beside the group's own one.
+pub(crate) fn shared_nodegroup(input: &PlanInput) -> Option<Outcome> {
+    let shared = input.observed.unproven_nodegroup.as_ref().filter(|unproven| unproven.is_shared())?;
+    let message = shared.message(&input.resolved.ownership_tags);
+    Some(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false })
+}
+
 /// The outcome while the tags of recorded node groups do not prove anymore that this group owns them.
 pub(crate) fn ownership_conflict(input: &PlanInput) -> Option<Outcome> {
     let disowned = input.observed.disowned.iter();

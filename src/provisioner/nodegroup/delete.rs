@@ -1,8 +1,8 @@
 //! Plans the deletion of a group: EKS drains and deletes its node groups. No valid spec is needed if the status names the
 //! node groups.
 
-use super::names::{has_prefix, is_recorded, recorded_nodegroups};
-use super::ownership::{Doubt, UnprovenNodegroup, group_list, is_owned, owner_of, to_tags};
+use super::names::{is_derived_name, is_recorded, recorded_nodegroups};
+use super::ownership::{Doubt, UnprovenNodegroup, group_list, is_keiko_nodegroup, is_owned, owner_of, to_tags};
 use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
 use crate::aws::Tag;
@@ -45,8 +45,8 @@ pub fn plan(input: &DeleteInput) -> Plan {
         Some(resolved) => owner_of(resolved, input.status, n).is_deletable(),
         None => {
             let tags = (input.ownership_tags)(&n.name.cluster);
-            let is_tagged = has_prefix(&n.name, input.id) && has_ownership_tags(&to_tags(&n.tags), &tags);
-            is_tagged || is_owned(input.id, input.status, n, &tags)
+            let is_tagged = is_derived_name(&n.name, input.id) && has_ownership_tags(&to_tags(&n.tags), &tags);
+            is_tagged || is_owned(input.id, input.status, n, &tags) || is_keiko_nodegroup(input.id, input.status, n)
         }
     });
     for nodegroup in ours {

@@ -133,6 +133,9 @@ impl Provisioner for EksManaged {
         if let Some(cluster) = cluster.filter(is_ours) {
             names = observe::with_derived(o, names, &cluster, id).await?;
         }
+        if names::recorded_nodegroups(status).next().is_some() {
+            names = observe::with_active_nodegroup(o, names, id, status).await?;
+        }
         for name in names {
             let found = o.inventory.nodegroup(&name, o.max_cache_age).await.map_err(ObserveError::Aws)?;
             let Some(found) = found else {

@@ -6,6 +6,7 @@ use std::time::Duration;
 use futures::future::try_join_all;
 
 use super::attribute_names;
+use super::delete::has_recorded_group;
 use super::desired;
 use super::desired::DesiredSpec;
 use super::drift::immutable_drift;
@@ -237,7 +238,8 @@ async fn observe_nodegroup(
 }
 
 /// The node groups that may belong to this group: the recorded ones, or else those with a matching name. When a recorded
-/// one does not exist, the status may be older than what exists, for example after etcd was restored.
+/// one does not exist, the status may be older than what exists, for example after etcd was restored. When the status
+/// names a scaling group that none of them has, Keiko controller may have created another one.
 pub(super) async fn candidates(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -245,18 +247,53 @@ pub(super) async fn candidates(
 ) -> ObserveResult<Vec<NodegroupName>> {
     let cluster = resolved.desired.cluster.as_str();
     let recorded: Vec<_> = names::recorded_nodegroups(status).filter(|name| name.cluster == cluster).collect();
+    let id = &resolved.desired.id;
+    let (mut is_missing, mut has_active) = (false, false);
     for name in &recorded {
-        if o.inventory.nodegroup(name, o.max_cache_age).await.map_err(ObserveError::Aws)?.is_none() {
-            return with_derived(o, recorded, cluster, &resolved.desired.id).await;
+        match o.inventory.nodegroup(name, o.max_cache_age).await.map_err(ObserveError::Aws)? {
+            Some(found) => has_active |= ownership::is_named_by(status, &found),
+            None => is_missing = true,
         }
     }
     if !recorded.is_empty() {
-        return Ok(recorded);
+        let known = if is_missing { with_derived(o, recorded, cluster, id).await? } else { recorded };
+        return Ok(if has_active { known } else { with_keiko_nodegroup(known, id, status) });
     }
     // A list that is seconds old may lack the one to adopt, and a second node group would double its nodes.
     let all = o.inventory.nodegroup_names(cluster, Duration::ZERO).await.map_err(ObserveError::Aws)?;
     let names = all.iter().map(|name| NodegroupName::new(cluster, name));
-    Ok(names.filter(|name| names::is_derived_name(name, &resolved.desired.id)).collect())
+    Ok(names.filter(|name| names::is_derived_name(name, id)).collect())
+}
+
+/// Adds the node group that Keiko controller names after the group, if the status names a scaling group that none of
+/// these has. After a return to Keiko controller, it is that of the node group that Keiko controller created.
+pub(super) async fn with_active_nodegroup(
+    o: &Observer<'_>,
+    names: Vec<NodegroupName>,
+    id: &GroupId,
+    status: &InstanceGroupStatus,
+) -> ObserveResult<Vec<NodegroupName>> {
+    let mut has_active = false;
+    for name in &names {
+        let found = o.inventory.nodegroup(name, o.max_cache_age).await.map_err(ObserveError::Aws)?;
+        has_active |= found.is_some_and(|found| ownership::is_named_by(status, &found));
+    }
+    Ok(if has_active { names } else { with_keiko_nodegroup(names, id, status) })
+}
+
+/// See [`with_active_nodegroup`]; none of `names` has the scaling group that the status names.
+fn with_keiko_nodegroup(
+    mut names: Vec<NodegroupName>,
+    id: &GroupId,
+    status: &InstanceGroupStatus,
+) -> Vec<NodegroupName> {
+    if let Some(first) = names.first().filter(|_| has_recorded_group(status)) {
+        let name = NodegroupName::new(first.cluster.as_str(), id.name.as_str());
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
 }
 
 /// The node groups `names`, and all of the cluster whose names only this group derives. Their tags show whether they

@@ -64,6 +64,11 @@ pub struct UnprovenNodegroup {
 }
 
 impl UnprovenNodegroup {
+    /// Whether other groups may be served by it.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(self.doubt, Doubt::SharedWith(_))
+    }
+
     /// What is not proven about it, and what its owner can do. `ownership` are the tags that would prove it.
     pub(crate) fn message(&self, ownership: &[Tag]) -> String {
         let name = &self.name.nodegroup;
@@ -100,6 +105,12 @@ pub(crate) fn names_owner(found: &Nodegroup) -> bool {
 pub(crate) fn is_named_by(status: &InstanceGroupStatus, found: &Nodegroup) -> bool {
     let recorded = status.active_scaling_group_name.as_deref().filter(|name| !name.is_empty());
     recorded.is_some_and(|recorded| found.scaling_groups.join(",") == recorded)
+}
+
+/// Whether a node group without an owner in its tags is the one that Keiko controller created for this group: it has the
+/// exact name, and the status names its scaling group.
+pub(crate) fn is_keiko_nodegroup(id: &GroupId, status: &InstanceGroupStatus, found: &Nodegroup) -> bool {
+    found.name.nodegroup == id.name && !names_owner(found) && is_named_by(status, found)
 }
 
 /// Whether this group owns a recorded node group: by its tags, or by its recorded ARN if the group derives its name and no

@@ -335,3 +335,38 @@ async fn nodegroup_with_another_scaling_group_than_the_status_names_is_in_doubt(
     let others = [namesake("other", &json!({"activeScalingGroupName": "eks-web-2"}), false)];
     assert_eq!(step_names(&deletion(&stub, &others, &status).await), ["RemoveFinalizer"], "it is the other group's");
 }
+
+/// Keiko controller creates a node group of the group's name beside that of this controller. After the next takeover, it
+/// would run on unmanaged, also without the group.
+#[tokio::test]
+async fn nodegroup_that_keiko_controller_created_after_a_return_to_it_is_found() {
+    let (resolved, stub) = (resolved(), Arc::new(FakeAws::default()));
+    let (own, keiko) = (resolved.name.clone(), NodegroupName::new("demo", "web"));
+    let tags: Vec<_> = resolved.ownership_tags.iter().map(|tag| (tag.key.as_str(), tag.value.as_str())).collect();
+    let put = |found: Nodegroup| stub.update(|d| _ = d.nodegroups.insert(found.name.to_string(), found));
+    put(Nodegroup { scaling_groups: vec!["eks-own".into()], ..nodegroup(&own, &tags) });
+    put(keiko_nodegroup("eks-web-2", &[]));
+    let status = |active: &str| {
+        let status = json!({"activeScalingGroupName": active, "managed": {"nodegroups": [own.to_string()]}});
+        serde_json::from_value::<InstanceGroupStatus>(status).expect("a status")
+    };
+    let both = vec![own.clone(), keiko];
+    for (active, observed, steps) in [
+        ("eks-web-2", both, vec!["DeleteNodegroup", "TagNodegroup"]),
+        ("eks-own", vec![own.clone()], vec!["DeleteNodegroup"]),
+        ("eks-gone", vec![own.clone()], vec!["DeleteNodegroup"]),
+    ] {
+        let cluster = FakeCluster::new(&stub);
+        let found = observed_state(&cluster.observer(), &resolved, &status(active), None).await.expect("a state");
+        let names: Vec<_> = found.nodegroups.iter().map(|group| group.name().clone()).collect();
+        assert_eq!(names, observed, "{active}");
+        assert_eq!(step_names(&deletion(&stub, &[], &status(active)).await), steps, "{active}");
+    }
+    let others = [namesake("other", &json!({"activeScalingGroupName": "eks-web-2"}), false)];
+    let shared = deletion(&stub, &others, &status("eks-web-2")).await;
+    assert_eq!(step_names(&shared), ["DeleteNodegroup"], "the other group may use it");
+    stub.update(|d| _ = d.nodegroups.remove(&own.to_string()));
+    put(keiko_nodegroup("eks-web-2", &tags));
+    let tagged = deletion(&stub, &others, &status("eks-web-2")).await;
+    assert_eq!(step_names(&tagged), ["DeleteNodegroup"], "the tags of the step before");
+}

@@ -1132,6 +1132,53 @@ fn nodegroup_of_another_scaling_group_than_recorded_is_neither_doubled_nor_left_
     }
 }
 
+/// The group's own node group, and one that Keiko controller created after a return to it. The status names the latter.
+fn second_takeover() -> Scenario {
+    Scenario::converged("", "").with(|s| {
+        let mut keiko = existing_nodegroup(&s.resolved, 3);
+        keiko.nodegroup.name = NodegroupName::new("demo", "web");
+        keiko.nodegroup.arn = "arn:aws:eks:us-west-2:1:nodegroup/demo/web/id".into();
+        keiko.nodegroup.scaling_groups = vec!["eks-web-2".into()];
+        keiko.nodegroup.tags.clear();
+        s.status.active_scaling_group_name = Some("eks-web-2".into());
+        s.state.nodegroups.push(keiko);
+    })
+}
+
+/// Otherwise both node groups would run forever, and the second one longer than the group.
+#[test]
+fn nodegroup_of_keiko_controller_is_recorded_drained_and_deleted_after_a_second_takeover() {
+    let active = |plan: Plan| plan.status_update.fields.get("activeScalingGroupName").cloned();
+    let first = second_takeover();
+    assert_eq!(active(first.plan()), None, "nothing else names the node group yet");
+    let recorded = first.with_records();
+    let own = recorded.state.nodegroups[0].nodegroup.clone();
+    let managed = recorded.status.managed.clone().expect("a record");
+    assert_eq!(managed.nodegroups, [own.name.to_string(), "demo/web".into()]);
+    assert_eq!(active(recorded.plan()), Some(json!(own.scaling_groups[0])));
+    let drained = recorded.with(|s| s.state.nodegroups[1].members.clear());
+    let steps = drained.step_names();
+    assert!(steps.contains(&"TagNodegroup") && !steps.contains(&"DeleteNodegroup"), "{steps:?}");
+    let tagged = drained.with(|s| s.state.nodegroups[1].nodegroup.tags = own.tags);
+    let steps = tagged.step_names();
+    assert!(steps.contains(&"DeleteNodegroup"), "{steps:?}");
+}
+
+/// Such a node group may run the nodes of another group. It is not forgotten while the tags do not decide.
+#[test]
+fn shared_nodegroup_beside_the_groups_own_one_stays_reported() {
+    use instance_manager::provisioner::nodegroup::ownership::{Doubt, UnprovenNodegroup};
+    let shared = second_takeover().with(|s| {
+        let name = s.state.nodegroups.pop().expect("the node group of Keiko controller").nodegroup.name;
+        let doubt = Doubt::SharedWith(["other/web".to_owned()].into());
+        s.state.unproven_nodegroup = Some(UnprovenNodegroup { name, doubt });
+    });
+    assert!(!shared.with_records().step_names().contains(&"DeleteNodegroup"));
+    assert!(!shared.plan().status_update.fields.contains_key("activeScalingGroupName"));
+    let (reason, message) = shared.blocked();
+    assert!(reason == Reason::OwnershipConflict && message.contains("other/web"), "{message}");
+}
+
 /// Keiko controller shares a node group between groups of one name. None of them may take it from the others.
 #[test]
 fn shared_nodegroup_blocks_the_group_and_the_message_names_the_others() {
