@@ -2,12 +2,12 @@
 //! node groups.
 
 use super::names::{is_derived_name, is_recorded, recorded_nodegroups};
-use super::ownership::{Doubt, UnprovenNodegroup, group_list, is_keiko_nodegroup, is_owned, owner_of, to_tags};
+use super::ownership::{Doubt, UnprovenNodegroup, is_keiko_nodegroup, is_owned, owner_of, to_tags};
 use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
 use crate::aws::Tag;
 use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus};
-use crate::ownership::{disowned_outcome, has_ownership_tags, tagging_blocked};
+use crate::ownership::{disowned_outcome, group_list, has_ownership_tags, tagging_blocked};
 use crate::plan::NodegroupStep;
 use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, blocked_plan, waiting};
 use crate::provisioner::GroupId;

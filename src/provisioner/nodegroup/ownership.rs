@@ -8,7 +8,7 @@ use crate::api::InstanceGroupStatus;
 use crate::api::names::tag;
 use crate::aws::Tag;
 use crate::aws::nodegroup::{Nodegroup, NodegroupName};
-use crate::ownership::{has_foreign_tags, has_ownership_tags, is_adopted};
+use crate::ownership::{group_list, has_foreign_tags, has_ownership_tags, is_adopted};
 use crate::provisioner::GroupId;
 
 /// Converts a tag map to a list, as the ownership checks take it.
@@ -88,12 +88,6 @@ impl UnprovenNodegroup {
             ),
         }
     }
-}
-
-/// `the InstanceGroup a/web`, or several of them.
-pub(crate) fn group_list(groups: &BTreeSet<String>) -> String {
-    let keys: Vec<_> = groups.iter().map(String::as_str).collect();
-    format!("the InstanceGroup{} {}", if keys.len() == 1 { "" } else { "s" }, keys.join(" and "))
 }
 
 /// Whether tags of a node group say which InstanceGroup owns it.
