@@ -19,6 +19,7 @@ pub mod plan;
 pub(crate) mod record;
 pub mod resolve;
 pub(crate) mod retry;
+mod sharing;
 pub(crate) mod simulate;
 #[cfg(test)]
 mod tests;
@@ -41,7 +42,7 @@ use crate::plan::Plan;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, VerifiedNodes};
 use crate::rotation::rolling_update::RollingUpdateDecision;
 use desired::DesiredSpec;
-use ownership::{Doubt, Owner, UnprovenNodegroup};
+use ownership::{Owner, UnprovenNodegroup};
 use resolve::ResolvedGroup;
 
 /// Spec field with the cluster's name.
@@ -143,17 +144,10 @@ impl Provisioner for EksManaged {
                 unseen = unseen.or(Some(name).filter(|name| may_be_unseen(o, &request, name)));
                 continue;
             };
-            let owner = resolved.as_ref().map(|resolved| observe::classify_owner(o, resolved, status, &found));
-            let may_delete = owner.as_ref().is_none_or(Owner::is_deletable);
-            let sharing = observe::sharing_groups(o, id, &found);
-            match owner {
-                Some(Owner::Unproven(doubt)) => unproven.push(UnprovenNodegroup { name, doubt }),
-                // Adopted, and not tagged yet.
-                _ if may_delete && !sharing.is_empty() => {
-                    unproven.push(UnprovenNodegroup { name, doubt: Doubt::SharedWith(sharing) });
-                }
-                _ if may_delete => nodegroups.push((*found).clone()),
-                _ => {}
+            match sharing::classify_for_deletion(o, id, resolved.as_ref(), status, &found) {
+                Owner::Ours | Owner::Found => nodegroups.push((*found).clone()),
+                Owner::Unproven(doubt) => unproven.push(UnprovenNodegroup { name, doubt }),
+                Owner::Others => {}
             }
         }
         if request.protected_by.is_some() {
@@ -173,7 +167,7 @@ impl Provisioner for EksManaged {
             nodegroups: &nodegroups,
             unseen: unseen.as_ref(),
             unproven: &unproven,
-            wait_for: observe::sharing_group_to_wait_for(o, id, &unproven).as_deref(),
+            wait_for: sharing::group_to_wait_for(o, id, &unproven).as_deref(),
             tag_retry_pending: o.process_state.is_tagging_in_backoff(&id.key(), o.shared_max_cache_age, o.now),
         }))
     }

@@ -13,13 +13,13 @@ use super::drift::immutable_drift;
 use super::health::{POD_EVICTION_FAILURE, is_failed};
 use super::names;
 use super::observed::{ObservedNodegroup, ObservedState, partition};
-use super::ownership::{self, Doubt, Owner, UnprovenNodegroup, owner_of};
+use super::ownership::{self, Owner, UnprovenNodegroup};
 use super::resolve::{self, ClusterNetwork, References, ResolvedGroup};
+use super::sharing::classify_owner;
 use crate::api::spec_error::SpecError;
 use crate::api::{GroupId, InstanceGroupStatus};
 use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus};
 use crate::aws::{AwsErrorKind, AwsResult};
-use crate::index::shared_entries::DeletionOrder;
 use crate::plan::Drift;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::provisioner::{join_times, observe};
@@ -140,70 +140,6 @@ fn unseen_names(
     let dropped = attribute_names::recorded(managed).difference(&attribute_names::desired(resolved)).cloned().collect();
     let (key, shown) = (resolved.desired.id.key(), attribute_names::shown(state));
     o.process_state.observe_names(&key, shown, dropped, o.consistency_delay, o.now)
-}
-
-/// Classifies the owner of a node group. An untagged node group that another InstanceGroup's status names, and this
-/// one's does not, belongs to the other group. That holds even if both have the same name and node role. If the statuses
-/// of both name it, or none does, only tags can say whose it is.
-pub(super) fn classify_owner(
-    o: &Observer<'_>,
-    resolved: &ResolvedGroup,
-    status: &InstanceGroupStatus,
-    found: &Nodegroup,
-) -> Owner {
-    let owner = owner_of(resolved, status, found);
-    if !matches!(owner, Owner::Found | Owner::Unproven(_)) || ownership::names_owner(found) {
-        return owner;
-    }
-    let id = &resolved.desired.id;
-    let sharing = if ownership::is_named_by(status, found) {
-        sharing_groups(o, id, found)
-    } else if named_by_others(o, id, found).is_empty() {
-        o.group_index.unrecorded_namesakes(id)
-    } else {
-        return Owner::Others;
-    };
-    if sharing.is_empty() { owner } else { Owner::Unproven(Doubt::SharedWith(sharing)) }
-}
-
-/// The other groups that may be served by a node group that the group `id` has recorded, unless its tags say whose it is.
-pub(super) fn sharing_groups(o: &Observer<'_>, id: &GroupId, found: &Nodegroup) -> BTreeSet<String> {
-    if ownership::names_owner(found) {
-        return BTreeSet::new();
-    }
-    let mut groups = named_by_others(o, id, found);
-    groups.extend(o.group_index.undecodable_namesakes(id));
-    groups
-}
-
-/// The other groups whose status names the scaling groups of a node group.
-fn named_by_others(o: &Observer<'_>, id: &GroupId, found: &Nodegroup) -> BTreeSet<String> {
-    let scaling_groups = found.scaling_groups.join(",");
-    if scaling_groups.is_empty() {
-        return BTreeSet::new();
-    }
-    let mut groups = o.group_index.with_scaling_group(&scaling_groups);
-    groups.remove(&id.key());
-    groups
-}
-
-/// The group that a deletion waits for, because these node groups may serve it as well: all groups that share them are
-/// being deleted, and the group `id` is the last of them by name.
-pub(super) fn sharing_group_to_wait_for(
-    o: &Observer<'_>,
-    id: &GroupId,
-    unproven: &[UnprovenNodegroup],
-) -> Option<String> {
-    let mut sharing = BTreeSet::new();
-    for nodegroup in unproven {
-        if let Doubt::SharedWith(groups) = &nodegroup.doubt {
-            sharing.extend(groups.iter().cloned());
-        }
-    }
-    match o.group_index.deletion_order_among(&sharing, &id.key()) {
-        DeletionOrder::WaitFor(other) => Some(other),
-        DeletionOrder::RemoveNow | DeletionOrder::Keep => None,
-    }
 }
 
 async fn observe_nodegroup(
