@@ -1,6 +1,8 @@
 //! Ownership of AWS resources. Three tags on a resource prove which group owns it: the cluster, the group's namespace
 //! and its name.
 
+use std::collections::BTreeSet;
+
 use crate::api::names::{condition, tag};
 use crate::api::{Condition, InstanceGroupStatus};
 use crate::aws::{Tag, tag_map};
@@ -9,6 +11,12 @@ use crate::provisioner::GroupId;
 
 /// Keys of the three tags that together prove ownership.
 pub(crate) const OWNERSHIP_TAG_KEYS: [&str; 3] = [tag::CLUSTER_NAME, tag::INSTANCE_GROUP, tag::NAMESPACE];
+
+/// `the InstanceGroup a/web`, or several of them.
+pub(crate) fn group_list(groups: &BTreeSet<String>) -> String {
+    let keys: Vec<_> = groups.iter().map(String::as_str).collect();
+    format!("the InstanceGroup{} {}", if keys.len() == 1 { "" } else { "s" }, keys.join(" and "))
+}
 
 /// The message while the controller's IAM role lacks `permissions`, which it needs to set or remove tags.
 pub(crate) fn missing_tag_permission(permissions: &str) -> String {

@@ -170,6 +170,15 @@ impl InstanceGroupStatus {
         Self { observed_generation, ..self.clone() } == Self::default()
     }
 
+    /// Whether the status shows that a Fargate profile was created, or is about to be, if the group has the provisioner
+    /// `eks-fargate`. This controller records the cluster first. Keiko controller sets a ready state, which it replaces
+    /// when it rejects the spec.
+    pub(crate) fn shows_fargate_profile(&self) -> bool {
+        let cluster = self.fargate.as_ref().and_then(|fargate| fargate.cluster.as_deref()).unwrap_or_default();
+        let state = self.current_state.as_deref().unwrap_or_default();
+        !cluster.is_empty() || ["Ready", "ReconcileModified"].contains(&state)
+    }
+
     /// Whether no reconcile of the group has ended. The first one may have been interrupted after it recorded what it makes,
     /// or could not read AWS.
     pub(crate) fn is_new(&self) -> bool {

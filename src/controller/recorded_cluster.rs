@@ -167,6 +167,24 @@ mod tests {
         }
     }
 
+    /// Keiko controller records the provisioner `eks` alone, and a default of the boundaries may be gone. What another
+    /// provisioner created would stay with its nodes.
+    #[tokio::test]
+    async fn deletion_waits_while_nothing_names_the_provisioner_of_its_resources() {
+        let plan = |mut status: Value| {
+            status["provisioner"] = Value::Null;
+            plan(deleted(json!({"spec": {"provisioner": Value::Null}, "status": status})), vec![], &["demo"])
+        };
+        let of_a_nodegroup = plan(json!({"activeScalingGroupName": "eks-web-1"})).await;
+        assert_blocked(&of_a_nodegroup, &["eks-web-1", "spec.provisioner", "finalizer"]);
+        let of_a_profile = plan(json!({"activeScalingGroupName": "", "currentState": "Ready"})).await;
+        assert_blocked(&of_a_profile, &["resources were created", "spec.provisioner", "finalizer"]);
+        for status in [json!({}), json!({"activeScalingGroupName": "", "currentState": "Error"})] {
+            let plan = plan(status).await;
+            assert!(removes_finalizer(&plan), "{plan:?}");
+        }
+    }
+
     fn assert_blocked(plan: &Plan, words: &[&str]) {
         let Outcome::Blocked { message, .. } = &plan.outcome else { panic!("{:?}", plan.outcome) };
         words.iter().for_each(|word| assert!(message.contains(word), "{word} is missing in {message}"));

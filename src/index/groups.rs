@@ -30,6 +30,8 @@ pub(super) struct Inner {
     without_access_entry: ReverseIndex,
     by_scaling_group: ReverseIndex,
     by_namespace: ReverseIndex,
+    /// Groups that may have a Fargate profile, by namespace and name as the names of profiles join them.
+    by_joined_name: ReverseIndex,
     by_instance_type: ReverseIndex,
     profile_queues: HashMap<String, ProfileQueue>,
     unreconciled: BTreeMap<String, GroupId>,
@@ -45,6 +47,12 @@ pub(super) struct IndexedGroup {
     role: Option<String>,
     lacks_access_entry: bool,
     scaling_group: Option<String>,
+    /// The group may be served by a managed node group that its status does not name.
+    may_have_unrecorded_nodegroup: bool,
+    /// The group may be of the provisioner `eks-fargate`.
+    may_be_fargate: bool,
+    /// The status shows that a Fargate profile was created.
+    has_profile: bool,
     /// The cluster whose profile queue the group is in, and since when.
     profile_wait: Option<(String, String)>,
     namespace: String,
@@ -55,7 +63,12 @@ pub(super) struct IndexedGroup {
 
 impl IndexedGroup {
     fn from_status(namespace: String, status: Option<&InstanceGroupStatus>) -> Self {
-        let mut entry = IndexedGroup { namespace, ..IndexedGroup::default() };
+        let mut entry = IndexedGroup {
+            namespace,
+            may_have_unrecorded_nodegroup: true,
+            may_be_fargate: true,
+            ..IndexedGroup::default()
+        };
         let Some(status) = status else { return entry };
         entry.aws_auth_roles = status.managed.iter().flat_map(|m| m.auth_entries.clone()).collect();
         entry.access_entry_roles = status.managed.iter().flat_map(|m| m.access_entries.clone()).collect();
@@ -65,6 +78,11 @@ impl IndexedGroup {
         entry.lacks_access_entry = managed != Some(ProvisionerKind::EksManaged)
             && status.join.as_ref().is_none_or(|join| join.access_entry.is_none());
         entry.scaling_group = status.active_scaling_group_name.clone();
+        entry.may_have_unrecorded_nodegroup = managed.is_none_or(|kind| kind == ProvisionerKind::EksManaged)
+            && entry.scaling_group.as_ref().is_none_or(String::is_empty)
+            && status.managed.as_ref().is_none_or(|managed| managed.nodegroups.is_empty());
+        entry.may_be_fargate = managed.is_none_or(|kind| kind == ProvisionerKind::EksFargate);
+        entry.has_profile = status.shows_fargate_profile();
         entry.profile_wait = profile_wait(status);
         entry
     }
@@ -133,7 +151,12 @@ impl GroupIndex {
                     known if is_finalized(group) => known.without_shared_resources(),
                     known => known,
                 };
+                let kind = group.spec.provisioner.as_deref().and_then(ProvisionerKind::parse);
+                let may_be = |expected: ProvisionerKind| kind.is_none_or(|kind| kind == expected);
                 IndexedGroup {
+                    may_have_unrecorded_nodegroup: entry.may_have_unrecorded_nodegroup
+                        && may_be(ProvisionerKind::EksManaged),
+                    may_be_fargate: entry.may_be_fargate && may_be(ProvisionerKind::EksFargate),
                     instance_types: named_instance_types(&group.spec),
                     is_deleting: is_deleting(group),
                     ..entry
@@ -221,6 +244,30 @@ impl GroupIndex {
         self.read().by_scaling_group.get(name)
     }
 
+    /// The other groups of the name of `id` that may be served by a managed node group of this name, although their status
+    /// does not say so: Keiko controller names it without the namespace, and records nothing while EKS creates it.
+    pub(crate) fn unrecorded_namesakes(&self, id: &GroupId) -> BTreeSet<String> {
+        let inner = self.read();
+        let unrecorded = inner.entries.iter().filter(|(_, entry)| entry.may_have_unrecorded_nodegroup);
+        namesakes(unrecorded.map(|(key, _)| key), id)
+    }
+
+    /// The other groups of the name of `id` whose status cannot be decoded.
+    pub(crate) fn undecodable_namesakes(&self, id: &GroupId) -> BTreeSet<String> {
+        namesakes(self.read().unknown.iter(), id)
+    }
+
+    /// The other groups for which the controller derives the same names of a Fargate profile and its role as for `id`, and
+    /// which may have them. If the group itself has created a profile, only groups that may have done so count.
+    pub(crate) fn profile_rivals(&self, id: &GroupId, has_profile: bool) -> BTreeSet<String> {
+        let (inner, own) = (self.read(), id.key());
+        let may_have_profile =
+            |key: &String| inner.unknown.contains(key) || inner.entries.get(key).is_some_and(|entry| entry.has_profile);
+        let mut rivals = inner.by_joined_name.get(&joined_name(&own));
+        rivals.retain(|key| *key != own && (!has_profile || may_have_profile(key)));
+        rivals
+    }
+
     /// The position of the group `key` in the queue of groups that wait to create or delete a Fargate profile of a cluster.
     /// `since` (RFC 3339, whole seconds) is when it started to wait.
     pub(crate) fn profile_queue_position(
@@ -272,6 +319,9 @@ impl Inner {
             self.profile_queues.entry(cluster.clone()).or_default().enqueue((since.clone(), key.clone()));
         }
         self.by_namespace.insert(&entry.namespace, &key);
+        if entry.may_be_fargate {
+            self.by_joined_name.insert(&joined_name(&key), &key);
+        }
         self.entries.insert(key, entry);
     }
 
@@ -285,6 +335,7 @@ impl Inner {
         entry.role.iter().for_each(|role| self.without_access_entry.remove(role, key));
         entry.scaling_group.iter().for_each(|name| self.by_scaling_group.remove(name, key));
         self.by_namespace.remove(&entry.namespace, key);
+        self.by_joined_name.remove(&joined_name(key), key);
         entry.instance_types.iter().for_each(|name| self.by_instance_type.remove(name, key));
         if let Some((cluster, since)) = &entry.profile_wait {
             let ticket = (since.clone(), key.to_owned());
@@ -294,6 +345,18 @@ impl Inner {
         }
         Some(entry)
     }
+}
+
+/// The namespace and name of a key, joined as in the names of Fargate profiles.
+fn joined_name(key: &str) -> String {
+    key.replacen('/', "-", 1)
+}
+
+/// Those of the keys that are of another group of the name of `id`.
+fn namesakes<'a>(keys: impl Iterator<Item = &'a String>, id: &GroupId) -> BTreeSet<String> {
+    let own = id.key();
+    let is_namesake = |key: &&String| **key != own && key.rsplit_once('/').is_some_and(|(_, name)| name == id.name);
+    keys.filter(is_namesake).cloned().collect()
 }
 
 fn named_instance_types(spec: &InstanceGroupSpec) -> BTreeSet<String> {

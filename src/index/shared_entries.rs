@@ -1,8 +1,8 @@
-//! Decides which group removes the join entry of a role that several groups share.
+//! Decides which group removes what several groups share: the join entry of a role, or a managed node group.
 
 use std::collections::BTreeSet;
 
-use super::groups::GroupIndex;
+use super::groups::{GroupIndex, Inner};
 
 /// What an active group does with the join entry of a role that it no longer uses.
 #[derive(Debug, PartialEq)]
@@ -25,12 +25,12 @@ pub(crate) fn entry_disposition(needed: bool, other_users: &BTreeSet<String>, ke
     }
 }
 
-/// What a group that is being deleted does with the join entry of its role.
+/// What a group that is being deleted does with something that it shares, such as the join entry of its role.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DeletionOrder {
     /// Remove it: no other group needs it.
     RemoveNow,
-    /// All other users are being deleted too. Wait for this group before removing the entry.
+    /// All other users are being deleted too. Wait for this group before removing it.
     WaitFor(String),
     /// Keep it: another group needs it, or removes it.
     Keep,
@@ -43,16 +43,12 @@ impl GroupIndex {
     pub(crate) fn deletion_order(&self, role_arn: &str, recorded: &BTreeSet<String>, key: &str) -> DeletionOrder {
         let inner = self.read();
         let users = inner.by_role.0.get(role_arn).into_iter().flatten();
-        let others = users.chain(recorded).chain(&inner.unknown).filter(|other| other.as_str() != key);
-        let is_deleting = |other: &String| inner.entries.get(other).is_some_and(|entry| entry.is_deleting);
-        let mut next: Option<&String> = None;
-        for other in others {
-            if other.as_str() > key || !is_deleting(other) {
-                return DeletionOrder::Keep;
-            }
-            next = Some(next.map_or(other, |next| next.min(other)));
-        }
-        next.map_or(DeletionOrder::RemoveNow, |other| DeletionOrder::WaitFor(other.clone()))
+        order_among(&inner, users.chain(recorded).chain(&inner.unknown), key)
+    }
+
+    /// What the deletion of the group `key` does with something that these other groups may use, by the same rule.
+    pub(crate) fn deletion_order_among(&self, others: &BTreeSet<String>, key: &str) -> DeletionOrder {
+        order_among(&self.read(), others.iter(), key)
     }
 
     /// Whether any of these groups is being deleted. It does not remove shared entries, and its nodes may still need them.
@@ -60,6 +56,19 @@ impl GroupIndex {
         let inner = self.read();
         groups.iter().any(|key| inner.entries.get(key).is_some_and(|entry| entry.is_deleting))
     }
+}
+
+/// The last by name waits for the others. A group that remains, or whose deletion is stalled, keeps what is shared.
+fn order_among<'a>(inner: &Inner, users: impl Iterator<Item = &'a String>, key: &str) -> DeletionOrder {
+    let is_deleting = |other: &String| inner.entries.get(other).is_some_and(|entry| entry.is_deleting);
+    let mut next: Option<&String> = None;
+    for other in users.filter(|other| other.as_str() != key) {
+        if other.as_str() > key || !is_deleting(other) {
+            return DeletionOrder::Keep;
+        }
+        next = Some(next.map_or(other, |next| next.min(other)));
+    }
+    next.map_or(DeletionOrder::RemoveNow, |other| DeletionOrder::WaitFor(other.clone()))
 }
 
 /// Decides for each role of a deleted group. Returns the roles whose entries it removes, and a group that must be deleted

@@ -40,7 +40,8 @@ pub(crate) struct JoinQuery<'a> {
     pub role_id: Option<&'a str>,
 }
 
-/// Observes the entries of a role. No AWS call is made while the group uses aws-auth only.
+/// Observes the entries of a role. No AWS call is made while the group uses aws-auth only, unless nodes are missing or an
+/// access entry of another type could keep them out.
 pub(crate) async fn observe(
     o: &Observer<'_>,
     query: JoinQuery<'_>,
@@ -68,7 +69,11 @@ pub(crate) async fn observe(
     let was_seen = recorded || recorded_kind.is_some();
     let queries_entry = join_method.queries_access_entry(&auth_entry, owns_auth_entry, was_seen);
     let allows_windows = *kind == AccessEntryType::Ec2Linux && o.map_roles.allows_windows(principal);
-    let access_entry = if !queries_entry {
+    let checks_override = join_method.may_be_overridden() && (is_short || *kind == AccessEntryType::Ec2Windows);
+    let access_entry = if !queries_entry && checks_override {
+        let entry_age = if is_short { o.shared_max_cache_age } else { NEVER_EXPIRES };
+        overriding_entry(o, desired_entry, entry_age).await
+    } else if !queries_entry {
         AccessEntryState::NotQueried
     } else if let (Some(kind), NEVER_EXPIRES, true) = (recorded_kind, entry_age, is_known) {
         // The type of an entry never changes. One list call for all groups shows whether it still exists.
@@ -101,6 +106,22 @@ pub(crate) async fn observe(
         peers_have_access_entry: o.group_index.others_have_access_entry(principal, group_key),
         role_id: role_id.map(str::to_owned),
     })
+}
+
+/// The access entry of a role that joins through aws-auth, if it lets no node of the group join: it takes precedence. It
+/// only explains why nodes are missing, so that EKS need not answer.
+async fn overriding_entry(o: &Observer<'_>, desired: &NewAccessEntry, entry_age: Duration) -> AccessEntryState {
+    let NewAccessEntry { cluster, principal, kind, .. } = desired;
+    match o.inventory.access_entry(cluster, principal, o.shared_max_cache_age, entry_age).await {
+        // Whoever created it: this group does not take it over.
+        Ok(Some(found)) if !kind.allows(&found.kind) => AccessEntryState::Present(RoleAccessEntry {
+            kind: found.kind,
+            is_owned: false,
+            created_at: None,
+            role_id: None,
+        }),
+        Ok(_) | Err(_) => AccessEntryState::NotQueried,
+    }
 }
 
 /// Why aws-auth cannot be parsed, and the remedy; `None` when it can, and in a cluster that does not read it.
@@ -191,6 +212,7 @@ mod tests {
     use super::*;
     use crate::api::names::tag;
     use crate::api::{Condition, JoinStatus, ManagedAttributes};
+    use crate::auth::aws_auth;
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::samples::cluster;
     use crate::aws::{AccessEntry, Cluster, Tag};
@@ -253,6 +275,46 @@ mod tests {
             };
             let found = observe(&observer, query, &status).await.expect("an answer");
             assert_eq!(found.access_entry, expected, "{seen:?}");
+        }
+    }
+
+    /// EKS reads both lists, and aws-auth does not show why the nodes that an access entry keeps out are missing.
+    #[tokio::test]
+    async fn access_entry_that_overrides_aws_auth_is_found_where_it_keeps_nodes_out() {
+        use AccessEntryType::{Ec2Linux, Ec2Windows};
+        let role = "arn:aws:iam::1:role/given";
+        for (needed, nodes_ready, existing, found) in [
+            (Ec2Linux, false, "STANDARD", Some("STANDARD")),
+            (Ec2Linux, true, "STANDARD", None),
+            (Ec2Linux, false, "EC2_WINDOWS", None),
+            (Ec2Windows, true, "EC2_LINUX", Some("EC2_LINUX")),
+        ] {
+            let aws = Arc::new(FakeAws::default());
+            let entry = AccessEntry { principal: role.into(), kind: existing.into(), created: None, tags: vec![] };
+            aws.update(|state| state.access_entries.push(entry));
+            let auth_entry = AuthEntry::for_nodes(role, needed == Ec2Windows);
+            let map_roles = aws_auth::add_entries(None, std::slice::from_ref(&auth_entry)).unwrap().unwrap();
+            let status = InstanceGroupStatus {
+                conditions: vec![Condition::new(condition::NODES_READY, nodes_ready, "", "")],
+                ..InstanceGroupStatus::default()
+            };
+            let query = JoinQuery {
+                group_key: "team/web",
+                join_method: JoinMethod::Either,
+                aws_auth_entry: &auth_entry,
+                access_entry: &NewAccessEntry {
+                    cluster: "demo".into(),
+                    principal: role.into(),
+                    kind: needed,
+                    tags: vec![],
+                    own_role: false,
+                },
+                own_role: false,
+                role_id: None,
+            };
+            let cluster = FakeCluster::new(&aws).with_map_roles(&map_roles);
+            let observed = observe(&cluster.observer(), query, &status).await.expect("an answer");
+            assert_eq!(observed.access_entry.kind(), found, "{needed:?} {nodes_ready} {existing}");
         }
     }
 

@@ -17,6 +17,9 @@ pub(crate) const ROLE_IN_USE: &str = "RoleInUse";
 /// Reason of the condition while a scaling group of others launches from the group's launch template.
 pub(crate) const TEMPLATE_IN_USE: &str = "TemplateInUse";
 
+/// Reason of the condition while a node group may run the nodes of other groups.
+pub(crate) const NODEGROUP_IN_USE: &str = "NodegroupInUse";
+
 /// A resource that stays.
 pub(crate) struct Retained {
     reason: &'static str,
@@ -43,6 +46,15 @@ impl Retained {
             "keeping the launch template {template}: the scaling group {scaling_group}, which is not this group's, launches from it; delete it manually once nothing launches from it"
         );
         Retained { reason: TEMPLATE_IN_USE, message }
+    }
+
+    /// A managed node group that no tags assign to a group, and that may serve other groups, too. EKS would terminate
+    /// their nodes with it.
+    pub(crate) fn nodegroup_in_use(nodegroup: &str, groups: &str) -> Self {
+        let message = format!(
+            "keeping the node group {nodegroup}: it may also run the nodes of {groups}, because the Keiko controller shares it between groups of one name; delete it manually once no group needs it"
+        );
+        Retained { reason: NODEGROUP_IN_USE, message }
     }
 
     /// Resources whose ownership tags were removed; `what` names them.

@@ -233,6 +233,15 @@ impl JoinMethod {
         }
     }
 
+    /// Whether an access entry that nothing else queries may override the role's entry in aws-auth. The controller needs
+    /// its permissions for access entries with this method anyway.
+    pub(crate) fn may_be_overridden(self) -> bool {
+        match self {
+            JoinMethod::Either => true,
+            JoinMethod::AwsAuth { .. } | JoinMethod::AccessEntries { .. } | JoinMethod::Both => false,
+        }
+    }
+
     /// Whether an observation may cause the removal of an entry, so that a cached read is not sufficient.
     pub(crate) fn needs_fresh_read(self, auth: &AuthEntryState, owns_auth_entry: bool) -> bool {
         match self {
@@ -270,11 +279,23 @@ impl JoinPlanner<'_> {
         }
         if access_entry {
             self.add_access_entry(&mut plan);
+        } else if self.method.may_be_overridden() && plan.conflict.is_none() {
+            plan.conflict = self.overriding_entry();
         }
         if plan.steps.is_empty() && plan.conflict.is_none() {
             self.remove_superseded(&mut plan);
         }
         plan
+    }
+
+    /// What is wrong with an access entry that overrides the entry in aws-auth and lets no node of the group join.
+    fn overriding_entry(&self) -> Option<String> {
+        let NewAccessEntry { cluster, principal, kind, .. } = self.access_entry;
+        let found = self.observed.access_entry.kind().filter(|found| !kind.allows(found))?;
+        Some(format!(
+            "the access entry of {principal} in the cluster {cluster} has the type {found} and overrides the role's entry in aws-auth, but these nodes need {}; delete it, or give the group another role",
+            kind.as_str()
+        ))
     }
 
     fn add_auth_entry(&self, plan: &mut JoinPlan) {

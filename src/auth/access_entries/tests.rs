@@ -150,6 +150,24 @@ fn auto_keeps_existing_entry_and_creates_access_entries_for_new_roles() {
     assert!(planned_steps(auto, &observed_entries(conflict(), AccessEntryState::Absent), |_| ()).1.is_some());
 }
 
+/// EKS reads both lists, and the access entry takes precedence.
+#[test]
+fn access_entry_that_overrides_aws_auth_is_a_conflict() {
+    use AuthEntryState::Present;
+    let found = |method, kind| planned_steps(method, &observed_entries(Present, present(kind, false)), |_| ());
+    let (steps, conflict) = found(JoinMethod::Either, "STANDARD");
+    assert!(steps.is_empty());
+    let message = conflict.expect("a conflict");
+    let words = ["STANDARD", "EC2_LINUX", ROLE, "demo", "overrides", "delete it"];
+    assert!(words.iter().all(|word| message.contains(word)), "{message}");
+    for (method, kind) in [(JoinMethod::Either, "EC2_LINUX"), (JoinMethod::AwsAuth { remove_other: false }, "STANDARD")]
+    {
+        assert_eq!(found(method, kind), (vec![], None), "{method:?} {kind}");
+    }
+    let not_queried = observed_entries(Present, AccessEntryState::NotQueried);
+    assert_eq!(planned_steps(JoinMethod::Either, &not_queried, |_| ()), (vec![], None));
+}
+
 #[test]
 fn entry_of_wrong_type_is_a_conflict_unless_owned_and_not_shared() {
     let access = JoinMethod::AccessEntries { remove_other: false };

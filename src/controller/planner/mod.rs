@@ -20,8 +20,8 @@ use self::merged::{
 };
 pub(crate) use self::policy_checks::kind_of;
 use self::policy_checks::{
-    PolicyErrors, cluster_changed, deletion_protection, policy_errors, provisioner_changed, provisioner_kind,
-    quota_record, recorded_provisioner, template_author,
+    PolicyErrors, blocked_by_unknown_provisioner, cluster_changed, deletion_protection, policy_errors,
+    provisioner_changed, provisioner_kind, quota_record, recorded_provisioner, template_author,
 };
 use crate::api::annotations::wrong_confirmation;
 use crate::api::names::fail_reason;
@@ -313,22 +313,21 @@ impl Planner {
     ) -> ObserveResult<Planning> {
         let status = group.status.clone().unwrap_or_default();
         let merged = merge_spec(group, id, context).ok().map(|(merged, _)| merged);
-        let kind = recorded_provisioner(&status)
-            .or_else(|| provisioner_kind(&merged.as_ref()?.spec))
-            .unwrap_or(ProvisionerKind::Eks);
+        let kind = recorded_provisioner(&status).or_else(|| provisioner_kind(&merged.as_ref()?.spec));
         let forbidden = merged.as_ref().map(|merged| policy_errors(id, merged, context).all()).unwrap_or_default();
         // What is wrong with other fields must not hide the cluster, or how long evictions are waited for.
         let spec = merged.as_ref().and_then(|merged| api::validate::decode_usable(&merged.spec));
         let annotations = merged.as_ref().map(|merged| &merged.annotations);
         let protected_by = deletion_protection(group, annotations, context);
         let settings = &self.settings;
-        let provisioner = dispatch::for_kind(kind);
+        let provisioner = dispatch::for_kind(kind.unwrap_or(ProvisionerKind::Eks));
         let region = &self.inventory.aws().region;
         let mut blocked = self
             .blocked_by_region(id)
             .await?
             .or_else(|| recorded_cluster::blocked_outside_cluster(id, &self.node_index, region))
-            .or_else(|| recorded_cluster::blocked_deletion(id, &status, merged.as_ref(), provisioner, settings));
+            .or_else(|| recorded_cluster::blocked_deletion(id, &status, merged.as_ref(), provisioner, settings))
+            .or_else(|| if kind.is_none() { blocked_by_unknown_provisioner(id, &status) } else { None });
         // Answers about the other resources would prove nothing. The cached answer is shared by all groups.
         if let (None, Some(cluster)) = (&blocked, provisioner.recorded_cluster(id, &status))
             && self.inventory.cluster(&cluster).await.map_err(ObserveError::Aws)?.is_none()

@@ -11,7 +11,9 @@ use crate::api::spec_error::SpecError;
 use crate::api::{InstanceGroup, InstanceGroupStatus, ProvisionerKind};
 use crate::boundaries::{MergedAnnotations, MergedSpec, Policy, QuotaAmounts, QuotaRequest};
 use crate::controller::recorded_cluster;
-use crate::provisioner::{GroupId, Provisioner};
+use crate::plan::{Plan, Reason, blocked_plan};
+use crate::provisioner::fargate::ownership::has_created_resources;
+use crate::provisioner::{GroupId, Provisioner, dispatch};
 use crate::rotation::crd::{TEMPLATE_PATH, TemplateAuthor};
 
 /// What protects a group from deletion, unless the deletion is confirmed. The confirmation is read from the object
@@ -116,6 +118,22 @@ pub(super) fn recorded_provisioner(status: &InstanceGroupStatus) -> Option<Provi
 /// The provisioner of the resources that the status records.
 pub(crate) fn kind_of(status: &InstanceGroupStatus) -> ProvisionerKind {
     recorded_provisioner(status).unwrap_or(ProvisionerKind::Eks)
+}
+
+/// The plan of a deletion while neither the status nor the merged spec names the provisioner, although the status shows
+/// resources that are not those of the provisioner `eks`. Without the finalizer, they would stay with their nodes.
+pub(super) fn blocked_by_unknown_provisioner(id: &GroupId, status: &InstanceGroupStatus) -> Option<Plan> {
+    let scaling_group = status.active_scaling_group_name.as_deref().filter(|name| !name.is_empty());
+    let is_of_eks = dispatch::for_kind(ProvisionerKind::Eks).recorded_cluster(id, status).is_some();
+    let resources = match scaling_group {
+        Some(name) if !is_of_eks => format!("names the scaling group {name}, which is none of the provisioner eks"),
+        None if has_created_resources(status) => "shows that resources were created".to_owned(),
+        Some(_) | None => return None,
+    };
+    let message = format!(
+        "neither the status nor the merged spec names the provisioner of this group, so that its resources cannot be found, and the status {resources}; set spec.provisioner or correct what keeps the spec from being merged, and the deletion continues; to keep the resources, remove the finalizer"
+    );
+    id.has_finalizer.then(|| blocked_plan(id, Reason::InvalidSpec, message))
 }
 
 /// Rejects a change of the provisioner once resources are recorded: the new provisioner would not remove the resources of

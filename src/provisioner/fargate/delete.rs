@@ -75,7 +75,11 @@ pub fn plan(input: &DeleteInput) -> Plan {
     let mut builder = PlanBuilder::default();
     let mut slot = ProfileSlot::new(input.status.fargate.as_ref(), input.queue_position, input.timing, input.now);
     let mut recheck_at = None;
-    let RemainingProfiles { own, untagged, unverified, disowned } = input.profiles;
+    let RemainingProfiles { own, untagged, unverified, disowned, contested, rivals } = input.profiles;
+    let contested = || {
+        let profile = contested.as_ref()?;
+        Some(ownership::contested_profile(profile, rivals, input.ownership_tags, true))
+    };
     match (untagged, unverified, own.as_slice()) {
         (Some(profile), ..) => tag_before_delete(input, profile, &mut builder),
         (None, Some(profile), _) => {
@@ -85,13 +89,15 @@ pub fn plan(input: &DeleteInput) -> Plan {
         _ if !ownership::has_created_resources(input.status) && !input.forbidden.is_empty() => {
             return plan_rejected_spec(input.id, input.forbidden);
         }
-        (None, None, []) => match ownership::ownership_conflict(disowned, input.ownership_tags, true) {
-            Some(conflict) => builder.set_outcome_once(conflict),
-            None => match input.unseen {
-                Some(unseen) => builder.set_outcome_once(wait_for_unlisted_profile(unseen)),
-                None => delete_supporting_resources(input, &mut builder),
-            },
-        },
+        (None, None, []) => {
+            match ownership::ownership_conflict(disowned, input.ownership_tags, true).or_else(contested) {
+                Some(conflict) => builder.set_outcome_once(conflict),
+                None => match input.unseen {
+                    Some(unseen) => builder.set_outcome_once(wait_for_unlisted_profile(unseen)),
+                    None => delete_supporting_resources(input, &mut builder),
+                },
+            }
+        }
         (None, None, own) => recheck_at = delete_next_profile(input, own, &mut slot, &mut builder),
     }
     slot.status.cluster = Some(input.cluster.to_owned());

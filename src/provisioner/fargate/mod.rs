@@ -121,7 +121,9 @@ impl Provisioner for Fargate {
         }
         let ownership = ownership_tags(&cluster, id);
         let is_rejected = !request.forbidden.is_empty();
+        let rivals = o.group_index.profile_rivals(id, ownership::has_created_resources(status));
         let evidence = OwnershipEvidence::from_status(spec.pod_execution_role_arn.as_deref(), is_rejected, status);
+        let evidence = evidence.with_rivals(rivals);
         let remaining = observe::remaining_resources(o, id, &cluster, &evidence, &ownership, status).await?;
         Ok(delete::plan(&delete::DeleteInput {
             id,

@@ -8,7 +8,7 @@ use futures::future::try_join_all;
 use super::desired::DesiredSpec;
 use super::names::ProfileNames;
 use super::observed::{ObservedProfiles, ObservedState, PreviousRole, recorded_role_id};
-use super::ownership::{OwnershipEvidence, RemainingProfiles};
+use super::ownership::{OwnershipEvidence, RemainingProfiles, has_created_resources};
 use super::resolve::{References, ResolvedGroup};
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{AuthEntry, AuthEntryState};
@@ -101,6 +101,7 @@ pub(crate) async fn observed_state(
         kept_auth_entries,
         kept_access_entries,
         previous_role: None,
+        rivals: o.group_index.profile_rivals(&r.desired.id, has_created_resources(status)),
         is_derived_role_shared: o.group_index.is_role_shared(&r.derived_role_arn, &key)
             || !o.group_index.aws_auth_users(&r.derived_role_arn, &key).is_empty()
             || !o.group_index.access_entry_users(&r.derived_role_arn, &key).is_empty(),
@@ -349,8 +350,8 @@ pub async fn remaining_resources(
         remaining.untagged_role = unclaimed_role(o, profile, &all_names[0].role, ownership).await?;
         return Ok(remaining);
     }
-    let RemainingProfiles { own, unverified, disowned, .. } = &remaining.profiles;
-    if !own.is_empty() || unverified.is_some() || !disowned.is_empty() {
+    let RemainingProfiles { own, unverified, disowned, contested, .. } = &remaining.profiles;
+    if !own.is_empty() || unverified.is_some() || !disowned.is_empty() || contested.is_some() {
         return Ok(remaining);
     }
     remaining.previous_role = previous_role(o, &all_names, ownership, status).await?;

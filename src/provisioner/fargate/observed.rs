@@ -39,6 +39,8 @@ pub struct ObservedState {
     pub entries_of_others: Vec<KeptEntry>,
     /// The controller-created role that was used before the spec named another role.
     pub previous_role: Option<PreviousRole>,
+    /// Other groups of the same derived names (`namespace/name`), to which an untagged profile may belong as well.
+    pub rivals: BTreeSet<String>,
     /// Whether another group uses the role derived for this group.
     pub is_derived_role_shared: bool,
     /// The recorded keys of tags that the spec dropped and that EKS does not show, although it may soon.
@@ -93,7 +95,8 @@ impl<'a> ObservedProfiles<'a> {
             |p: &&&FargateProfile| p.name == r.names.first_profile && !has_ownership_tags(&p.tags, &r.ownership_tags);
         let first = state.profiles.iter().find(|p| is_first(&p));
         let ours = |p: &&FargateProfile| {
-            is_adoptable(p, &r.names, r.desired.existing_role.as_deref(), &r.ownership_tags)
+            (state.rivals.is_empty()
+                && is_adoptable(p, &r.names, r.desired.existing_role.as_deref(), &r.ownership_tags))
                 || (adopted && !has_foreign_tags(&p.tags, &r.ownership_tags))
         };
         let recorded = status.fargate.as_ref().map_or(&[][..], |f| &f.profiles);

@@ -1,14 +1,14 @@
 //! Decides which group owns a Fargate profile, from its tags, its name and the group's records. Pure.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 
 use super::names::ProfileNames;
 use crate::api::InstanceGroupStatus;
 use crate::api::names::tag;
 use crate::aws::fargate::FargateProfile;
 use crate::aws::{Tag, tag_map};
-use crate::ownership::{OWNERSHIP_TAG_KEYS, disowned_outcome, has_foreign_tags, has_ownership_tags};
-use crate::plan::Outcome;
+use crate::ownership::{OWNERSHIP_TAG_KEYS, disowned_outcome, group_list, has_foreign_tags, has_ownership_tags};
+use crate::plan::{Outcome, Reason};
 
 /// Evidence for the owner of a profile that has the derived name and no ownership tags.
 #[derive(Debug, Default)]
@@ -21,6 +21,8 @@ pub struct OwnershipEvidence<'a> {
     recorded: &'a [String],
     /// The role named by a rejected spec without a record. It is not proof: such a spec may name any role.
     rejected_spec_role: Option<&'a str>,
+    /// Other groups of the same derived names (`namespace/name`), to which the profile may belong as well.
+    rivals: BTreeSet<String>,
 }
 
 impl<'a> OwnershipEvidence<'a> {
@@ -34,7 +36,13 @@ impl<'a> OwnershipEvidence<'a> {
             recorded: record.map_or(&[], |record| &record.profiles),
             was_adopted: record.is_some_and(|record| record.adopted_hash.is_some()),
             rejected_spec_role: named.filter(|_| is_rejected && record.is_none()),
+            rivals: BTreeSet::new(),
         }
+    }
+
+    /// Adds other groups that the profile may belong to.
+    pub(crate) fn with_rivals(self, rivals: BTreeSet<String>) -> Self {
+        OwnershipEvidence { rivals, ..self }
     }
 }
 
@@ -43,11 +51,9 @@ pub(crate) fn recorded_cluster(status: &InstanceGroupStatus) -> Option<&String> 
     status.fargate.as_ref()?.cluster.as_ref().filter(|name| !name.is_empty())
 }
 
-/// Whether the status shows that AWS resources were created. This controller records the cluster first. Keiko controller
-/// sets a ready state, which it replaces when it rejects the spec.
+/// Whether the status shows that AWS resources were created.
 pub(crate) fn has_created_resources(status: &InstanceGroupStatus) -> bool {
-    let ready = |state: &str| ["Ready", "ReconcileModified"].contains(&state);
-    recorded_cluster(status).is_some() || status.current_state.as_deref().is_some_and(ready)
+    status.shows_fargate_profile()
 }
 
 /// The remaining profiles of a group that is being deleted.
@@ -61,6 +67,10 @@ pub struct RemainingProfiles {
     pub disowned: Vec<FargateProfile>,
     /// A profile without ownership tags that only a rejected spec links to this group.
     pub unverified: Option<FargateProfile>,
+    /// A profile without ownership tags that may as well belong to another group of the same derived names.
+    pub contested: Option<FargateProfile>,
+    /// These other groups.
+    pub rivals: BTreeSet<String>,
 }
 
 impl RemainingProfiles {
@@ -76,9 +86,12 @@ impl RemainingProfiles {
                 && !has_ownership_tags(&p.tags, ownership)
                 && !has_foreign_tags(&p.tags, ownership)
         };
-        let is_known = |p: &FargateProfile| {
+        let has_role = |p: &FargateProfile| {
             let fits = |role: Option<&str>| is_adoptable(p, names, role, ownership);
-            is_untagged(p) && (evidence.was_adopted || fits(None) || evidence.roles.iter().any(|role| fits(Some(role))))
+            fits(None) || evidence.roles.iter().any(|role| fits(Some(role)))
+        };
+        let is_known = |p: &FargateProfile| {
+            is_untagged(p) && (evidence.was_adopted || (evidence.rivals.is_empty() && has_role(p)))
         };
         let is_unverified = |p: &FargateProfile| {
             is_untagged(p) && !is_known(p) && evidence.rejected_spec_role == Some(p.role_arn.as_str())
@@ -87,6 +100,7 @@ impl RemainingProfiles {
             RecordedOwner::for_profile(p, evidence.recorded, &names.role, &evidence.roles, ownership)
         };
         let is_lost = |p: &FargateProfile| recorded_owner(p) == Some(RecordedOwner::Ours);
+        let is_contested = |p: &&FargateProfile| is_untagged(p) && has_role(p) && !is_known(p) && !is_lost(p);
         let is_disowned = |p: &&FargateProfile| {
             recorded_owner(p) == Some(RecordedOwner::Unclear) && !is_known(p) && !is_unverified(p)
         };
@@ -94,6 +108,8 @@ impl RemainingProfiles {
             untagged: found.iter().find(|p| is_known(p) || is_lost(p)).cloned(),
             unverified: found.iter().find(|p| is_unverified(p)).cloned(),
             disowned: found.iter().filter(is_disowned).cloned().collect(),
+            contested: found.iter().find(is_contested).cloned(),
+            rivals: evidence.rivals.clone(),
             own: found.into_iter().filter(|p| has_ownership_tags(&p.tags, ownership)).collect(),
         }
     }
@@ -152,6 +168,23 @@ pub(crate) fn ownership_conflict<'a>(
 ) -> Option<Outcome> {
     let resources = profiles.into_iter().map(|p| (p.name.as_str(), p.tags.clone()));
     disowned_outcome("the Fargate profile", resources, ownership, "it and its role as they are", is_deleting)
+}
+
+/// The outcome while a profile without ownership tags may belong to these other groups as well.
+pub(crate) fn contested_profile(
+    profile: &FargateProfile,
+    rivals: &BTreeSet<String>,
+    ownership: &[Tag],
+    is_deleting: bool,
+) -> Outcome {
+    let tags: Vec<_> = ownership.iter().map(|tag| format!("{}={}", tag.key, tag.value)).collect();
+    let message = format!(
+        "the Fargate profile {} may also be that of {}: the controller derives the same name and role for both, and no tags say which group owns it; the controller leaves it as it is; to make it this group's, tag it with {}; otherwise tag it as the other group's, or delete it",
+        profile.name,
+        group_list(rivals),
+        tags.join(", ")
+    );
+    Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting }
 }
 
 /// Whether a profile without ownership tags was created for this group. It has the derived name, and either the role in

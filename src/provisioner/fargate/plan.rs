@@ -7,7 +7,7 @@ use super::health::profile_failed;
 use super::input::PlanInput;
 use super::join::join_planner;
 use super::observed::{ObservedProfiles, is_current};
-use super::ownership::ownership_conflict;
+use super::ownership::{contested_profile, is_adoptable, ownership_conflict};
 use super::plan_builder::FargatePlanBuilder;
 use super::profile_slot::{ProfileSlot, Retry};
 use super::record::{managed_attributes, record};
@@ -37,7 +37,7 @@ pub fn plan(input: &PlanInput) -> Plan {
     match found.foreign_profile {
         Some(profile) => {
             let recorded = conflict.filter(|_| disowned().any(|p| p.name == profile.name));
-            builder.plan.set_outcome_once(recorded.unwrap_or_else(|| foreign_profile(profile)));
+            builder.plan.set_outcome_once(recorded.unwrap_or_else(|| foreign_profile(input, profile)));
         }
         None => {
             builder.plan.ensure_finalizer(&input.resolved.desired.id);
@@ -56,7 +56,12 @@ pub fn plan(input: &PlanInput) -> Plan {
     plan.build(&input.resolved.desired.id, recheck_at)
 }
 
-fn foreign_profile(profile: &FargateProfile) -> Outcome {
+fn foreign_profile(input: &PlanInput, profile: &FargateProfile) -> Outcome {
+    let (r, rivals) = (input.resolved, &input.observed.rivals);
+    // Without the other groups, it would be adopted.
+    if !rivals.is_empty() && is_adoptable(profile, &r.names, r.desired.existing_role.as_deref(), &r.ownership_tags) {
+        return contested_profile(profile, rivals, &r.ownership_tags, false);
+    }
     let message = format!(
         "the Fargate profile {} already exists and has neither this group's three tags nor its role; rename the InstanceGroup, or delete the profile",
         profile.name

@@ -6,19 +6,23 @@ use serde_json::{Value, json};
 
 use super::names::ProfileNames;
 use super::observe::{RemainingResources, remaining_resources};
+use super::observed::ObservedProfiles;
 use super::ownership::{OwnershipEvidence, RecordedOwner};
 use super::resolve::References;
-use super::{desired, resolve_and_observe};
-use crate::api::{GroupId, InstanceGroup, InstanceGroupSpec, group_id};
+use super::{Fargate, desired, resolve_and_observe};
+use crate::api::{GroupId, GroupObject, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, group_id};
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::samples::cluster;
 use crate::aws::{InstanceProfile, Role, Tag};
 use crate::ownership::ownership_tags;
+use crate::plan::Outcome;
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::fake::FakeCluster;
 use crate::provisioner::rejected_fields::RejectedFields;
+use crate::provisioner::{DeleteRequest, Provisioner as _};
+use crate::settings::Settings;
 
 /// Two groups can derive the same profile name. A group that failed to create its profile, because the profile belongs
 /// to the other group, must not be treated as its owner.
@@ -197,4 +201,72 @@ async fn role_that_a_profile_of_others_uses_stays() {
     let gone = deleted().await;
     assert_eq!(gone.role_in_use, None);
     assert!(gone.previous_role.is_some() && gone.aws_auth_entries.len() == 1);
+}
+
+/// The controller derives one profile name and one role for `a-b/c` and `a/b-c`. The deletion of one group must not
+/// delete the profile of the other one, with its pods.
+#[tokio::test]
+async fn untagged_profile_is_left_alone_while_a_group_of_the_same_names_may_own_it() {
+    let mut group = InstanceGroup::new("b-c", InstanceGroupSpec::default());
+    group.metadata.namespace = Some("a".into());
+    let (id, settings) = (group_id(&group), Settings::default());
+    let spec: InstanceGroupSpec = serde_json::from_value(json!({
+        "provisioner": "eks-fargate", "strategy": {"type": "managed"},
+        "eks-fargate": {"clusterName": "demo", "selectors": [{"namespace": "team"}]},
+    }))
+    .expect("a spec");
+    let desired = desired::parse(&id, &spec).expect("a valid spec");
+    let references = References { cluster: Some(cluster("demo")), ..References::default() };
+    let names = ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2");
+    let profile = FargateProfile {
+        name: names.first_profile.clone(),
+        arn: "arn".into(),
+        role_arn: format!("arn:aws:iam::1:role/{}", names.role),
+        subnets: vec![],
+        selectors: desired.selectors.clone(),
+        status: ProfileStatus::Active,
+        issues: vec![],
+        tags: vec![],
+    };
+    let stub = Arc::new(FakeAws::default());
+    stub.update(|d| _ = d.fargate.insert(profile.name.clone(), profile));
+    let ready = || json!({"currentState": "Ready"});
+    let adopted = json!({"currentState": "Ready", "fargate": {"cluster": "demo", "adoptedHash": "x"}});
+    for (own, other, is_own) in [
+        (json!({}), ready(), false),
+        (json!({}), Value::Null, false),
+        (ready(), ready(), false),
+        (ready(), Value::Null, true),
+        (ready(), json!({"currentState": "Ready", "provisioner": "eks"}), true),
+        (adopted, ready(), true),
+    ] {
+        let case = format!("{own}, {other}");
+        let object = json!({
+            "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup", "spec": {}, "status": other,
+            "metadata": {"name": "c", "namespace": "a-b"},
+        });
+        let others: [GroupObject; 1] = [serde_json::from_value(object).expect("a group")];
+        let status: InstanceGroupStatus = serde_json::from_value(own).expect("a status");
+        let fake = FakeCluster::new(&stub).with_groups(&others);
+        let broken = RejectedFields::default();
+        let found = resolve_and_observe(&fake.observer(), desired.clone(), broken, &references, &status).await;
+        let (resolved, observed) = found.expect("the observed state").expect("a resolved group");
+        let found = ObservedProfiles::classify(&resolved, &observed, &status);
+        assert_eq!((found.untagged.is_some(), found.foreign_profile.is_none()), (is_own, is_own), "{case}");
+        let request = DeleteRequest {
+            id: &id,
+            annotations: None,
+            spec: Some(spec.clone()),
+            forbidden: vec![],
+            protected_by: None,
+            wrong_confirmation: None,
+            status: &status,
+            settings: &settings,
+        };
+        let plan = Fargate.plan_deletion(&fake.observer(), request).await.expect("a plan");
+        let tags = plan.steps.iter().any(|planned| planned.step.name() == "TagFargateProfile");
+        assert_eq!(tags, is_own, "{case}: {:?}", plan.steps);
+        let names_other = matches!(&plan.outcome, Outcome::Blocked { message, .. } if message.contains("a-b/c"));
+        assert_eq!(names_other, !is_own, "{case}: {:?}", plan.outcome);
+    }
 }

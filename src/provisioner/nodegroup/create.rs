@@ -6,7 +6,6 @@ use super::input::PlanInput;
 use super::names::{is_recorded, nodegroup_in_arn};
 use super::omitted_fields::{DEFAULT_IMAGE, image_without_default};
 use super::ownership::to_tags;
-use super::resolve::ResolvedGroup;
 use crate::api::spec_error::join_messages;
 use crate::aws::nodegroup::{NewNodegroup, NodegroupName, NodegroupSizes, NodegroupStatus};
 use crate::ownership::disowned_outcome;
@@ -88,7 +87,7 @@ fn creation_blocker(input: &PlanInput, is_replacement: bool) -> Option<Outcome> 
         return blocked(Reason::OwnershipConflict, message);
     }
     if let Some(unproven) = observed.unproven_nodegroup.as_ref().filter(|_| !is_replacement) {
-        return blocked(Reason::OwnershipConflict, not_adopted_message(r, unproven));
+        return blocked(Reason::OwnershipConflict, unproven.message(&r.ownership_tags));
     }
     if let Some(first) = observed.reference_errors.first() {
         return blocked(first.reason, join_messages(&observed.reference_errors));
@@ -123,18 +122,16 @@ fn lost_image(input: &PlanInput) -> Option<String> {
     ))
 }
 
+/// The outcome while a node group that other groups may share runs beside the group's own one.
+pub(crate) fn shared_nodegroup(input: &PlanInput) -> Option<Outcome> {
+    let shared = input.observed.unproven_nodegroup.as_ref().filter(|unproven| unproven.is_shared())?;
+    let message = shared.message(&input.resolved.ownership_tags);
+    Some(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false })
+}
+
 /// The outcome while the tags of recorded node groups do not prove anymore that this group owns them.
 pub(crate) fn ownership_conflict(input: &PlanInput) -> Option<Outcome> {
     let disowned = input.observed.disowned.iter();
     let resources = disowned.map(|f| (f.name.nodegroup.as_str(), to_tags(&f.tags)));
     disowned_outcome("the node group", resources, &input.resolved.ownership_tags, "it as it is", false)
-}
-
-fn not_adopted_message(resolved: &ResolvedGroup, unproven: &NodegroupName) -> String {
-    let tags: Vec<_> = resolved.ownership_tags.iter().map(|tag| format!("{}={}", tag.key, tag.value)).collect();
-    format!(
-        "the node group {} exists already and is not provably this group's; to have it adopted, tag it with {}; otherwise rename the InstanceGroup",
-        unproven.nodegroup,
-        tags.join(", ")
-    )
 }

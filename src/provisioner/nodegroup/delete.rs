@@ -1,16 +1,17 @@
 //! Plans the deletion of a group: EKS drains and deletes its node groups. No valid spec is needed if the status names the
 //! node groups.
 
-use super::names::{has_prefix, is_recorded, recorded_nodegroups};
-use super::ownership::{is_owned, owner_of, to_tags};
+use super::names::{is_derived_name, is_recorded, recorded_nodegroups};
+use super::ownership::{Doubt, UnprovenNodegroup, is_keiko_nodegroup, is_owned, owner_of, to_tags};
 use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
 use crate::aws::Tag;
 use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus};
-use crate::ownership::{disowned_outcome, has_ownership_tags, tagging_blocked};
+use crate::ownership::{disowned_outcome, group_list, has_ownership_tags, tagging_blocked};
 use crate::plan::NodegroupStep;
 use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, blocked_plan, waiting};
 use crate::provisioner::GroupId;
+use crate::provisioner::retained::{Retained, report_retained};
 
 /// Everything that the plan of a deletion depends on.
 pub struct DeleteInput<'a> {
@@ -26,6 +27,10 @@ pub struct DeleteInput<'a> {
     pub nodegroups: &'a [Nodegroup],
     /// A recorded node group that EKS has never shown; it may have been created right before the deletion.
     pub unseen: Option<&'a NodegroupName>,
+    /// Node groups that match, and of which nothing proves that they are this group's.
+    pub unproven: &'a [UnprovenNodegroup],
+    /// Another group that is being deleted, and that a node group in `unproven` may belong to as well.
+    pub wait_for: Option<&'a str>,
     /// AWS denied tagging the adopted node group less than one resync period ago.
     pub tag_retry_pending: bool,
 }
@@ -40,8 +45,8 @@ pub fn plan(input: &DeleteInput) -> Plan {
         Some(resolved) => owner_of(resolved, input.status, n).is_deletable(),
         None => {
             let tags = (input.ownership_tags)(&n.name.cluster);
-            let is_tagged = has_prefix(&n.name, input.id) && has_ownership_tags(&to_tags(&n.tags), &tags);
-            is_tagged || is_owned(input.id, input.status, n, &tags)
+            let is_tagged = is_derived_name(&n.name, input.id) && has_ownership_tags(&to_tags(&n.tags), &tags);
+            is_tagged || is_owned(input.id, input.status, n, &tags) || is_keiko_nodegroup(input.id, input.status, n)
         }
     });
     for nodegroup in ours {
@@ -63,6 +68,7 @@ pub fn plan(input: &DeleteInput) -> Plan {
         );
         builder.set_outcome_once(waiting(Phase::Deleting, message));
     }
+    leave_unproven(input, &mut builder);
     if builder.outcome.is_none() && input.id.has_finalizer {
         builder.push(ObjectStep::RemoveFinalizer);
     }
@@ -76,6 +82,36 @@ fn ownership_conflict(input: &DeleteInput, nodegroup: &Nodegroup) -> Option<Outc
     let resource = [(nodegroup.name.nodegroup.as_str(), to_tags(&nodegroup.tags))];
     let ownership = (input.ownership_tags)(&nodegroup.name.cluster);
     disowned_outcome("the node group", resource, &ownership, "it as it is", true)
+}
+
+/// Leaves the node groups that are not provably this group's. If other groups may be served by one, and if those are being deleted too, the last group deletes it.
+fn leave_unproven(input: &DeleteInput, builder: &mut PlanBuilder) {
+    let mut kept = Vec::new();
+    for unproven in input.unproven {
+        let UnprovenNodegroup { name, doubt } = unproven;
+        match (doubt, input.wait_for) {
+            (Doubt::NoEvidence, _) => {}
+            // The group had a node group, and this one may have followed it. Without the finalizer, it would stay.
+            (Doubt::OtherScalingGroup { .. }, _) => {
+                let message = unproven.message(&(input.ownership_tags)(&name.cluster));
+                let reason = Reason::OwnershipConflict;
+                builder.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: true });
+            }
+            (Doubt::SharedWith(_), Some(other)) => {
+                let message = format!(
+                    "waiting for the InstanceGroup {other} to be deleted, because the node group {} may run its nodes as well",
+                    name.nodegroup
+                );
+                builder.set_outcome_once(waiting(Phase::Deleting, message));
+            }
+            (Doubt::SharedWith(groups), None) => {
+                kept.push(Retained::nodegroup_in_use(&name.nodegroup, &group_list(groups)));
+            }
+        }
+    }
+    if builder.outcome.is_none() {
+        report_retained(input.status, &kept, builder);
+    }
 }
 
 /// Whether the status names a scaling group, so that a controller has created one for this group.

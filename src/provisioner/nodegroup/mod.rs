@@ -19,6 +19,7 @@ pub mod plan;
 pub(crate) mod record;
 pub mod resolve;
 pub(crate) mod retry;
+mod sharing;
 pub(crate) mod simulate;
 #[cfg(test)]
 mod tests;
@@ -41,7 +42,7 @@ use crate::plan::Plan;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, VerifiedNodes};
 use crate::rotation::rolling_update::RollingUpdateDecision;
 use desired::DesiredSpec;
-use ownership::Owner;
+use ownership::{Owner, UnprovenNodegroup};
 use resolve::ResolvedGroup;
 
 /// Spec field with the cluster's name.
@@ -106,7 +107,7 @@ impl Provisioner for EksManaged {
     async fn plan_deletion(&self, o: &Observer<'_>, request: DeleteRequest<'_>) -> ObserveResult<Plan> {
         let DeleteRequest { id, status, .. } = request;
         let mut names: Vec<_> = names::recorded_nodegroups(status).collect();
-        let (mut nodegroups, mut unseen) = (Vec::new(), None);
+        let (mut nodegroups, mut unproven, mut unseen) = (Vec::new(), Vec::new(), None);
         // Without a record the node groups are found by the spec.
         let spec = request.spec.as_ref().filter(|_| names.is_empty());
         let desired = spec.and_then(|spec| desired::parse(id, request.annotations?, spec).ok());
@@ -133,6 +134,9 @@ impl Provisioner for EksManaged {
         if let Some(cluster) = cluster.filter(is_ours) {
             names = observe::with_derived(o, names, &cluster, id).await?;
         }
+        if names::recorded_nodegroups(status).next().is_some() {
+            names = observe::with_active_nodegroup(o, names, id, status).await?;
+        }
         for name in names {
             let found = o.inventory.nodegroup(&name, o.max_cache_age).await.map_err(ObserveError::Aws)?;
             let Some(found) = found else {
@@ -140,9 +144,10 @@ impl Provisioner for EksManaged {
                 unseen = unseen.or(Some(name).filter(|name| may_be_unseen(o, &request, name)));
                 continue;
             };
-            let owner = resolved.as_ref().map(|resolved| observe::classify_owner(o, resolved, status, &found));
-            if owner.is_none_or(Owner::is_deletable) {
-                nodegroups.push((*found).clone());
+            match sharing::classify_for_deletion(o, id, resolved.as_ref(), status, &found) {
+                Owner::Ours | Owner::Found => nodegroups.push((*found).clone()),
+                Owner::Unproven(doubt) => unproven.push(UnprovenNodegroup { name, doubt }),
+                Owner::Others => {}
             }
         }
         if request.protected_by.is_some() {
@@ -161,6 +166,8 @@ impl Provisioner for EksManaged {
             resolved: resolved.as_ref(),
             nodegroups: &nodegroups,
             unseen: unseen.as_ref(),
+            unproven: &unproven,
+            wait_for: sharing::group_to_wait_for(o, id, &unproven).as_deref(),
             tag_retry_pending: o.process_state.is_tagging_in_backoff(&id.key(), o.shared_max_cache_age, o.now),
         }))
     }

@@ -1,6 +1,6 @@
 //! Derives the names of managed node groups, and reads the recorded ones.
 //!
-//! Keiko controller names a node group after its InstanceGroup, so two namespaces cannot have groups of the same name. New
+//! Keiko controller names a node group after its InstanceGroup, so groups of one name in two namespaces share it. New
 //! names contain a hash of the owner and a hash of the immutable fields: changed immutable fields mean another node group.
 
 use crate::api::InstanceGroupStatus;

@@ -6,14 +6,16 @@ use std::time::Duration;
 use futures::future::try_join_all;
 
 use super::attribute_names;
+use super::delete::has_recorded_group;
 use super::desired;
 use super::desired::DesiredSpec;
 use super::drift::immutable_drift;
 use super::health::{POD_EVICTION_FAILURE, is_failed};
 use super::names;
 use super::observed::{ObservedNodegroup, ObservedState, partition};
-use super::ownership::{Owner, owner_of};
+use super::ownership::{self, Owner, UnprovenNodegroup};
 use super::resolve::{self, ClusterNetwork, References, ResolvedGroup};
+use super::sharing::classify_owner;
 use crate::api::spec_error::SpecError;
 use crate::api::{GroupId, InstanceGroupStatus};
 use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus};
@@ -140,25 +142,6 @@ fn unseen_names(
     o.process_state.observe_names(&key, shown, dropped, o.consistency_delay, o.now)
 }
 
-/// Classifies the owner of a node group. An untagged node group that another InstanceGroup's status names, and this
-/// one's does not, belongs to the other group. That holds even if both have the same name and node role.
-pub(super) fn classify_owner(
-    o: &Observer<'_>,
-    resolved: &ResolvedGroup,
-    status: &InstanceGroupStatus,
-    found: &Nodegroup,
-) -> Owner {
-    let has_recorded_group = status.active_scaling_group_name.as_deref().is_some_and(|name| !name.is_empty());
-    let key = resolved.desired.id.key();
-    match owner_of(resolved, status, found) {
-        owner @ (Owner::Found | Owner::Unproven) if !has_recorded_group => {
-            let named = o.group_index.with_scaling_group(&found.scaling_groups.join(","));
-            if named.iter().any(|other| *other != key) { Owner::Others } else { owner }
-        }
-        owner => owner,
-    }
-}
-
 async fn observe_nodegroup(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -181,7 +164,9 @@ async fn observe_nodegroup(
             join_times::restore(status, observed.members.iter_mut().map(|member| &mut member.instance));
             state.nodegroups.push(observed);
         }
-        Owner::Unproven => state.unproven_nodegroup = Some(name.clone()),
+        Owner::Unproven(doubt) => {
+            state.unproven_nodegroup = Some(UnprovenNodegroup { name: name.clone(), doubt });
+        }
         Owner::Others if *name == resolved.name => state.name_conflict = Some(name.clone()),
         Owner::Others => {}
     }
@@ -189,7 +174,8 @@ async fn observe_nodegroup(
 }
 
 /// The node groups that may belong to this group: the recorded ones, or else those with a matching name. When a recorded
-/// one does not exist, the status may be older than what exists, for example after etcd was restored.
+/// one does not exist, the status may be older than what exists, for example after etcd was restored. When the status
+/// names a scaling group that none of them has, Keiko controller may have created another one.
 pub(super) async fn candidates(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -197,18 +183,53 @@ pub(super) async fn candidates(
 ) -> ObserveResult<Vec<NodegroupName>> {
     let cluster = resolved.desired.cluster.as_str();
     let recorded: Vec<_> = names::recorded_nodegroups(status).filter(|name| name.cluster == cluster).collect();
+    let id = &resolved.desired.id;
+    let (mut is_missing, mut has_active) = (false, false);
     for name in &recorded {
-        if o.inventory.nodegroup(name, o.max_cache_age).await.map_err(ObserveError::Aws)?.is_none() {
-            return with_derived(o, recorded, cluster, &resolved.desired.id).await;
+        match o.inventory.nodegroup(name, o.max_cache_age).await.map_err(ObserveError::Aws)? {
+            Some(found) => has_active |= ownership::is_named_by(status, &found),
+            None => is_missing = true,
         }
     }
     if !recorded.is_empty() {
-        return Ok(recorded);
+        let known = if is_missing { with_derived(o, recorded, cluster, id).await? } else { recorded };
+        return Ok(if has_active { known } else { with_keiko_nodegroup(known, id, status) });
     }
     // A list that is seconds old may lack the one to adopt, and a second node group would double its nodes.
     let all = o.inventory.nodegroup_names(cluster, Duration::ZERO).await.map_err(ObserveError::Aws)?;
     let names = all.iter().map(|name| NodegroupName::new(cluster, name));
-    Ok(names.filter(|name| names::is_derived_name(name, &resolved.desired.id)).collect())
+    Ok(names.filter(|name| names::is_derived_name(name, id)).collect())
+}
+
+/// Adds the node group that Keiko controller names after the group, if the status names a scaling group that none of
+/// these has. After a return to Keiko controller, it is that of the node group that Keiko controller created.
+pub(super) async fn with_active_nodegroup(
+    o: &Observer<'_>,
+    names: Vec<NodegroupName>,
+    id: &GroupId,
+    status: &InstanceGroupStatus,
+) -> ObserveResult<Vec<NodegroupName>> {
+    let mut has_active = false;
+    for name in &names {
+        let found = o.inventory.nodegroup(name, o.max_cache_age).await.map_err(ObserveError::Aws)?;
+        has_active |= found.is_some_and(|found| ownership::is_named_by(status, &found));
+    }
+    Ok(if has_active { names } else { with_keiko_nodegroup(names, id, status) })
+}
+
+/// See [`with_active_nodegroup`]; none of `names` has the scaling group that the status names.
+fn with_keiko_nodegroup(
+    mut names: Vec<NodegroupName>,
+    id: &GroupId,
+    status: &InstanceGroupStatus,
+) -> Vec<NodegroupName> {
+    if let Some(first) = names.first().filter(|_| has_recorded_group(status)) {
+        let name = NodegroupName::new(first.cluster.as_str(), id.name.as_str());
+        if !names.contains(&name) {
+            names.push(name);
+        }
+    }
+    names
 }
 
 /// The node groups `names`, and all of the cluster whose names only this group derives. Their tags show whether they

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::SignedDuration;
 
 use super::drift::{immutable_drift, is_unchanged_since_adoption};
-use super::ownership::{Owner, owner_of};
+use super::ownership::{Owner, UnprovenNodegroup, owner_of};
 use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
@@ -63,8 +63,8 @@ pub struct ObservedState {
     /// Recorded node groups that EKS still has and whose tags do not prove anymore that this group owns them. They stay
     /// recorded and are left unchanged.
     pub disowned: Vec<Nodegroup>,
-    /// A matching node group of which nothing shows that it is this group's, if nothing is recorded.
-    pub unproven_nodegroup: Option<NodegroupName>,
+    /// A matching node group of which nothing proves that it is this group's.
+    pub unproven_nodegroup: Option<UnprovenNodegroup>,
     /// Errors in the references of a new node group; checked only if one is about to be created.
     pub reference_errors: Vec<SpecError>,
     /// Required AWS policies that the node role lacks; read only if a node group has issues.

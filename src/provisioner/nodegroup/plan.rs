@@ -6,7 +6,9 @@ use jiff::Timestamp;
 use serde_json::json;
 
 use super::input::PlanInput;
+use super::names::recorded_nodegroups;
 use super::observed::{ObservedNodegroup, Partition, partition};
+use super::ownership::{UnprovenNodegroup, is_named_by};
 use super::record::record;
 use super::{adopt, blue_green, create, health, retry, update, usage};
 use crate::api::EffectiveValues;
@@ -46,6 +48,7 @@ pub fn plan(input: &PlanInput) -> Plan {
     health::record_failed_update(input, &mut builder);
     blue_green::uncordon_nodes_in_progress(input, &mut builder);
     create::ownership_conflict(input).into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
+    create::shared_nodegroup(input).into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
     let rechecks = [recheck_at, input.persistent_failure.retry_at()];
     builder.build(&input.resolved.desired.id, rechecks.into_iter().flatten().min())
 }
@@ -135,6 +138,17 @@ fn effective_values(found: &Nodegroup) -> EffectiveValues {
     }
 }
 
+/// Whether the scaling group in the status is all that shows a node group of Keiko controller: it is not recorded yet, or
+/// other groups may share it.
+fn keeps_scaling_group(input: &PlanInput) -> bool {
+    let is_only_in_status = |group: &ObservedNodegroup| {
+        is_named_by(input.status, &group.nodegroup)
+            && recorded_nodegroups(input.status).all(|recorded| recorded != *group.name())
+    };
+    input.observed.unproven_nodegroup.as_ref().is_some_and(UnprovenNodegroup::is_shared)
+        || input.observed.nodegroups.iter().any(is_only_in_status)
+}
+
 fn status_update(input: &PlanInput, partitioned: &Partition) -> StatusUpdate {
     let desired = &input.resolved.desired;
     let lifecycle = if desired.immutable.capacity_type.as_deref() == Some("SPOT") { "spot" } else { "normal" };
@@ -150,7 +164,7 @@ fn status_update(input: &PlanInput, partitioned: &Partition) -> StatusUpdate {
     let serving = partitioned.current.or(partitioned.outgoing.last().copied());
     if let Some(group) = serving {
         let names = group.scaling_group_names();
-        if !names.is_empty() {
+        if !names.is_empty() && !keeps_scaling_group(input) {
             fields.insert("activeScalingGroupName".into(), json!(names));
         }
         fields.insert("effective".into(), json!(effective_values(&group.nodegroup)));

@@ -2,40 +2,49 @@
 
 use std::sync::Arc;
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::desired::DesiredSpec;
 use super::observe::{observed_state, with_derived};
 use super::observed::ObservedState;
-use super::{delete, desired, names, resolve, unchanged_parts};
+use super::ownership::{Doubt, UnprovenNodegroup};
+use super::{EksManaged, delete, desired, names, resolve, unchanged_parts};
+use crate::api::names::{FINALIZER, condition};
 use crate::api::spec_error::SpecError;
-use crate::api::{InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, group_id};
+use crate::api::{Condition, GroupObject, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, group_id};
 use crate::aws::inventory::fake_aws::FakeAws;
-use crate::aws::nodegroup::{MaxUnavailable, Nodegroup, NodegroupName};
+use crate::aws::nodegroup::{MaxUnavailable, Nodegroup, NodegroupName, NodegroupStatus};
 use crate::aws::samples;
 use crate::boundaries::MergedAnnotations;
 use crate::ownership::ownership_tags;
-use crate::plan::{NodegroupStep, Step};
+use crate::plan::{NodegroupStep, Outcome, Plan, Step};
 use crate::provisioner::observe::fake::FakeCluster;
 use crate::provisioner::rejected_fields::{Part, RejectedFields};
+use crate::provisioner::retained::NODEGROUP_IN_USE;
+use crate::provisioner::{DeleteRequest, Provisioner as _};
+use crate::settings::Settings;
 
 fn nodegroup(name: &NodegroupName, tags: &[(&str, &str)]) -> Nodegroup {
     let tags = tags.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect();
     Nodegroup { tags, ..samples::nodegroup(name.clone()) }
 }
 
-fn resolved() -> resolve::ResolvedGroup {
-    let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
-    group.metadata.namespace = Some("team".into());
-    let spec: InstanceGroupSpec = serde_json::from_value(json!({
+/// A valid spec of the group.
+fn spec() -> InstanceGroupSpec {
+    let spec = json!({
         "provisioner": "eks-managed",
         "eks-managed": {"minSize": 1, "maxSize": 3, "configuration": {
             "clusterName": "demo", "nodeRole": "arn:aws:iam::1:role/nodes", "instanceType": "m5.large",
             "subnets": ["subnet-1"],
         }},
-    }))
-    .expect("a spec");
-    let desired = desired::parse(&group_id(&group), &MergedAnnotations::default(), &spec).expect("a valid spec");
+    });
+    serde_json::from_value(spec).expect("a spec")
+}
+
+fn resolved() -> resolve::ResolvedGroup {
+    let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+    group.metadata.namespace = Some("team".into());
+    let desired = desired::parse(&group_id(&group), &MergedAnnotations::default(), &spec()).expect("a valid spec");
     resolve::resolve(desired, &Default::default()).expect("a resolved group")
 }
 
@@ -129,6 +138,8 @@ async fn deletion_removes_a_nodegroup_that_the_status_does_not_name() {
             resolved: None,
             nodegroups: &nodegroups,
             unseen: None,
+            unproven: &[],
+            wait_for: None,
             tag_retry_pending: false,
         });
         let deleted = NodegroupStep::DeleteNodegroup { nodegroup: serving.clone() };
@@ -144,14 +155,14 @@ async fn deletion_does_not_look_into_another_cluster_than_the_controllers() {
     let (stub, _, serving) = after_a_restore(&resolved);
     let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
     group.metadata.namespace = Some("team".into());
-    group.metadata.finalizers = Some(vec![crate::api::names::FINALIZER.to_owned()]);
+    group.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
     let id = group_id(&group);
     // Its subnets do not exist here, so that the spec cannot be parsed.
     let spec: InstanceGroupSpec =
         serde_json::from_value(json!({"eks-managed": {"configuration": {"clusterName": "demo"}}})).expect("a spec");
     for (pinned, deletes) in [("demo", true), ("other", false)] {
-        let settings = crate::settings::Settings { cluster_name: Some(pinned.into()), ..Default::default() };
-        let request = crate::provisioner::DeleteRequest {
+        let settings = Settings { cluster_name: Some(pinned.into()), ..Default::default() };
+        let request = DeleteRequest {
             id: &id,
             annotations: None,
             spec: Some(spec.clone()),
@@ -162,8 +173,7 @@ async fn deletion_does_not_look_into_another_cluster_than_the_controllers() {
             settings: &settings,
         };
         let cluster = FakeCluster::new(&stub);
-        use crate::provisioner::Provisioner as _;
-        let plan = super::EksManaged.plan_deletion(&cluster.observer(), request).await.expect("a plan");
+        let plan = EksManaged.plan_deletion(&cluster.observer(), request).await.expect("a plan");
         let deleted = Step::Nodegroup(NodegroupStep::DeleteNodegroup { nodegroup: serving.clone() });
         assert_eq!(plan.steps.iter().any(|planned| planned.step == deleted), deletes, "{pinned}: {:?}", plan.steps);
     }
@@ -192,4 +202,171 @@ async fn recorded_nodegroup_with_edited_tags_is_disowned_and_not_forgotten() {
         observed_state(&cluster.observer(), &resolved, &status, Some("a lock")).await.expect("the observed state");
     let names: Vec<_> = disowned.into_iter().map(|found| found.name).collect();
     assert_eq!((nodegroups.len(), names), (0, vec![edited]));
+}
+
+/// Another group of the name `web`, in this namespace.
+fn namesake(namespace: &str, status: &Value, is_deleting: bool) -> GroupObject {
+    let mut object = json!({
+        "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup", "status": status,
+        "metadata": {"name": "web", "namespace": namespace, "finalizers": [FINALIZER]},
+        "spec": {"provisioner": "eks-managed"},
+    });
+    if is_deleting {
+        object["metadata"]["deletionTimestamp"] = json!("2026-01-02T00:00:00Z");
+    }
+    serde_json::from_value(object).expect("a group")
+}
+
+/// What the deletion of the group `team/web` plans beside these other groups.
+async fn deletion(stub: &Arc<FakeAws>, others: &[GroupObject], status: &InstanceGroupStatus) -> Plan {
+    let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+    group.metadata.namespace = Some("team".into());
+    group.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    let (id, annotations, settings) = (group_id(&group), MergedAnnotations::default(), Settings::default());
+    let request = DeleteRequest {
+        id: &id,
+        annotations: Some(&annotations),
+        spec: Some(spec()),
+        forbidden: vec![],
+        protected_by: None,
+        wrong_confirmation: None,
+        status,
+        settings: &settings,
+    };
+    let cluster = FakeCluster::new(stub).with_groups(others);
+    EksManaged.plan_deletion(&cluster.observer(), request).await.expect("a plan")
+}
+
+fn step_names(plan: &Plan) -> Vec<&'static str> {
+    plan.steps.iter().map(|planned| planned.step.name()).collect()
+}
+
+/// The node group that Keiko controller names after the group, with this scaling group and these tags.
+fn keiko_nodegroup(scaling_group: &str, tags: &[(&str, &str)]) -> Nodegroup {
+    let name = NodegroupName::new("demo", "web");
+    Nodegroup { scaling_groups: vec![scaling_group.into()], ..nodegroup(&name, tags) }
+}
+
+/// Keiko controller names a node group without the namespace. The deletion of one group must not terminate the nodes of
+/// another.
+#[tokio::test]
+async fn nodegroup_that_the_status_of_another_group_names_too_is_kept() {
+    let (resolved, stub) = (resolved(), Arc::new(FakeAws::default()));
+    let put = |found: Nodegroup| stub.update(|d| _ = d.nodegroups.insert(found.name.to_string(), found));
+    put(keiko_nodegroup("eks-web-1", &[]));
+    let recorded = json!({"activeScalingGroupName": "eks-web-1"});
+    let mut status: InstanceGroupStatus = serde_json::from_value(recorded.clone()).expect("a status");
+    let living = [namesake("other", &recorded, false)];
+    let cluster = FakeCluster::new(&stub).with_groups(&living);
+    let found = observed_state(&cluster.observer(), &resolved, &status, None).await.expect("the observed state");
+    let (name, doubt) = (NodegroupName::new("demo", "web"), Doubt::SharedWith(["other/web".to_owned()].into()));
+    assert_eq!(found.unproven_nodegroup, Some(UnprovenNodegroup { name, doubt }));
+    assert!(found.nodegroups.is_empty(), "neither group adopts it");
+    let managed =
+        json!({"nodegroups": ["demo/web"], "nodegroupArns": ["arn:aws:eks:us-west-2:1:nodegroup/demo/web/id"]});
+    let adopted = json!({"activeScalingGroupName": "eks-web-1", "managed": managed});
+    let adopted: InstanceGroupStatus = serde_json::from_value(adopted).expect("a status");
+    for status in [&status, &adopted] {
+        let kept = deletion(&stub, &living, status).await;
+        assert_eq!(step_names(&kept), [""; 0], "its tags were denied: {}", status.managed.is_some());
+        let is_retained =
+            |update: &&crate::plan::ConditionUpdate| update.condition_type == condition::RESOURCES_RETAINED;
+        let update = kept.condition_updates.iter().find(is_retained).expect("a condition");
+        assert!(update.reason == NODEGROUP_IN_USE && update.message.contains("other/web"), "{}", update.message);
+    }
+    status.conditions.push(Condition::new(condition::RESOURCES_RETAINED, true, NODEGROUP_IN_USE, ""));
+    assert_eq!(step_names(&deletion(&stub, &living, &status).await), ["RemoveFinalizer"]);
+    // All groups of the name are deleted: the last one by name deletes it.
+    let waiting = deletion(&stub, &[namesake("other", &recorded, true)], &status).await;
+    assert_eq!(step_names(&waiting), [""; 0]);
+    let Outcome::Progressing { message, .. } = &waiting.outcome else { panic!("{:?}", waiting.outcome) };
+    assert!(message.contains("other/web"), "{message}");
+    let first = deletion(&stub, &[namesake("zeta", &recorded, true)], &status).await;
+    assert_eq!(step_names(&first), ["RemoveFinalizer"]);
+    assert_eq!(step_names(&deletion(&stub, &[], &status).await), ["TagNodegroup"], "no other group names it");
+    let tags: Vec<_> = resolved.ownership_tags.iter().map(|tag| (tag.key.as_str(), tag.value.as_str())).collect();
+    put(keiko_nodegroup("eks-web-1", &tags));
+    assert_eq!(step_names(&deletion(&stub, &living, &status).await), ["DeleteNodegroup"], "its tags decide");
+}
+
+/// While EKS creates a node group, Keiko controller records nothing. Any group of its name may be the one that asked for
+/// it.
+#[tokio::test]
+async fn nodegroup_that_no_status_names_may_be_of_any_group_of_its_name() {
+    let (resolved, stub) = (resolved(), Arc::new(FakeAws::default()));
+    let creating = NodegroupName::new("demo", "web");
+    let found = Nodegroup { status: NodegroupStatus::Creating, ..nodegroup(&creating, &[]) };
+    stub.update(|d| _ = d.nodegroups.insert(creating.to_string(), found));
+    let status = InstanceGroupStatus::default();
+    for (other, is_shared) in [
+        (Value::Null, true),
+        (json!({"conditions": []}), true),
+        (json!({"activeScalingGroupName": "eks-web-9"}), false),
+        (json!({"provisioner": "eks-managed", "managed": {"nodegroups": ["demo/other-web-1"]}}), false),
+        (json!({"provisioner": "eks"}), false),
+    ] {
+        let others = [namesake("other", &other, false)];
+        let cluster = FakeCluster::new(&stub).with_groups(&others);
+        let found = observed_state(&cluster.observer(), &resolved, &status, None).await.expect("the observed state");
+        assert_eq!(
+            (found.unproven_nodegroup.is_some(), found.nodegroups.is_empty()),
+            (is_shared, is_shared),
+            "{other}"
+        );
+        let steps = step_names(&deletion(&stub, &others, &status).await);
+        assert_eq!(steps.contains(&"TagNodegroup"), !is_shared, "{other}: {steps:?}");
+    }
+}
+
+/// The status of Keiko controller may name the scaling group of a node group that was deleted.
+#[tokio::test]
+async fn nodegroup_with_another_scaling_group_than_the_status_names_is_in_doubt() {
+    let (resolved, stub) = (resolved(), Arc::new(FakeAws::default()));
+    let found = keiko_nodegroup("eks-web-2", &[]);
+    stub.update(|d| _ = d.nodegroups.insert(found.name.to_string(), found));
+    let status = json!({"activeScalingGroupName": "eks-web-1", "observedGeneration": 1});
+    let status = serde_json::from_value(status).expect("a status");
+    let cluster = FakeCluster::new(&stub);
+    let found = observed_state(&cluster.observer(), &resolved, &status, None).await.expect("the observed state");
+    let doubt = Doubt::OtherScalingGroup { recorded: "eks-web-1".into(), found: "eks-web-2".into() };
+    assert_eq!(found.unproven_nodegroup.map(|unproven| unproven.doubt), Some(doubt));
+    let plan = deletion(&stub, &[], &status).await;
+    assert!(step_names(&plan).is_empty() && matches!(plan.outcome, Outcome::Blocked { .. }), "{plan:?}");
+    let others = [namesake("other", &json!({"activeScalingGroupName": "eks-web-2"}), false)];
+    assert_eq!(step_names(&deletion(&stub, &others, &status).await), ["RemoveFinalizer"], "it is the other group's");
+}
+
+/// Keiko controller creates a node group of the group's name beside that of this controller. After the next takeover, it
+/// would run on unmanaged, also without the group.
+#[tokio::test]
+async fn nodegroup_that_keiko_controller_created_after_a_return_to_it_is_found() {
+    let (resolved, stub) = (resolved(), Arc::new(FakeAws::default()));
+    let (own, keiko) = (resolved.name.clone(), NodegroupName::new("demo", "web"));
+    let tags: Vec<_> = resolved.ownership_tags.iter().map(|tag| (tag.key.as_str(), tag.value.as_str())).collect();
+    let put = |found: Nodegroup| stub.update(|d| _ = d.nodegroups.insert(found.name.to_string(), found));
+    put(Nodegroup { scaling_groups: vec!["eks-own".into()], ..nodegroup(&own, &tags) });
+    put(keiko_nodegroup("eks-web-2", &[]));
+    let status = |active: &str| {
+        let status = json!({"activeScalingGroupName": active, "managed": {"nodegroups": [own.to_string()]}});
+        serde_json::from_value::<InstanceGroupStatus>(status).expect("a status")
+    };
+    let both = vec![own.clone(), keiko];
+    for (active, observed, steps) in [
+        ("eks-web-2", both, vec!["DeleteNodegroup", "TagNodegroup"]),
+        ("eks-own", vec![own.clone()], vec!["DeleteNodegroup"]),
+        ("eks-gone", vec![own.clone()], vec!["DeleteNodegroup"]),
+    ] {
+        let cluster = FakeCluster::new(&stub);
+        let found = observed_state(&cluster.observer(), &resolved, &status(active), None).await.expect("a state");
+        let names: Vec<_> = found.nodegroups.iter().map(|group| group.name().clone()).collect();
+        assert_eq!(names, observed, "{active}");
+        assert_eq!(step_names(&deletion(&stub, &[], &status(active)).await), steps, "{active}");
+    }
+    let others = [namesake("other", &json!({"activeScalingGroupName": "eks-web-2"}), false)];
+    let shared = deletion(&stub, &others, &status("eks-web-2")).await;
+    assert_eq!(step_names(&shared), ["DeleteNodegroup"], "the other group may use it");
+    stub.update(|d| _ = d.nodegroups.remove(&own.to_string()));
+    put(keiko_nodegroup("eks-web-2", &tags));
+    let tagged = deletion(&stub, &others, &status("eks-web-2")).await;
+    assert_eq!(step_names(&tagged), ["DeleteNodegroup"], "the tags of the step before");
 }

@@ -265,6 +265,7 @@ fn new_group(extra: &str) -> Scenario {
         entries_of_others: vec![],
         unused_access_entries: vec![],
         previous_role: None,
+        rivals: Default::default(),
         is_derived_role_shared: false,
         unseen_tags: Default::default(),
         tag_retry_pending: false,
@@ -970,6 +971,23 @@ fn deletion_plan_from(
         timing: &Timing::default(),
         now: scenario.now,
     })
+}
+
+/// Both groups derive the name and the role, and the profile has no tags: only a person knows whose it is.
+#[test]
+fn profile_that_another_group_may_own_is_a_conflict_with_a_remedy() {
+    let mut group = new_group("{}");
+    let mut found = profile(&group.resolved, &group.resolved.names.first_profile, ProfileStatus::Active);
+    found.tags.clear();
+    group.observed.profiles = vec![found];
+    group.observed.rivals = ["a-b/c".to_owned()].into();
+    let plan = group.plan();
+    let Outcome::Blocked { reason, message, .. } = &plan.outcome else { panic!("{:?}", plan.outcome) };
+    let tags = group.resolved.ownership_tags.iter().all(|tag| message.contains(&tag.value));
+    assert!(*reason == Reason::OwnershipConflict && tags && message.contains("a-b/c"), "{message}");
+    assert!(plan.steps.is_empty(), "{:?}", plan.steps);
+    group.observed.rivals.clear();
+    assert!(step_names(&group.plan()).contains(&"TagFargateProfile"));
 }
 
 /// EKS may show a profile late that was created right before the deletion. Nothing would delete it without the finalizer.

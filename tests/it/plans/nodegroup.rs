@@ -993,7 +993,7 @@ fn invalid_spec_is_reported_by_field() {
 
 #[test]
 fn owner_follows_from_tags_record_and_name() {
-    use instance_manager::provisioner::nodegroup::ownership::{Owner, owner_of};
+    use instance_manager::provisioner::nodegroup::ownership::{Doubt, Owner, owner_of};
     let r = resolve_spec("");
     let named = |name: &str| {
         let mut found = existing_nodegroup(&r, 1).nodegroup;
@@ -1013,7 +1013,12 @@ fn owner_follows_from_tags_record_and_name() {
         Owner::Found,
         "the previous controller's status names its scaling group"
     );
-    assert_eq!(owner_of(&r, &status("eks-another"), &named("web")), Owner::Others);
+    let doubt = Doubt::OtherScalingGroup { recorded: "eks-another".into(), found: asg };
+    assert_eq!(owner_of(&r, &status("eks-another"), &named("web")), Owner::Unproven(doubt));
+    assert_eq!(owner_of(&r, &status("eks-another"), &other_role), Owner::Others);
+    let managed = json!({ "activeScalingGroupName": "eks-another", "managed": { "nodegroups": ["demo/team-web-1"] } });
+    let managed = serde_json::from_value(managed).expect("a status");
+    assert_eq!(owner_of(&r, &managed, &named("web")), Owner::Others, "this controller created the group's own");
     let mut foreign = named("web");
     foreign.tags = [("instancegroups.keikoproj.io/Namespace".to_owned(), "other".to_owned())].into();
     assert_eq!(owner_of(&r, &none, &foreign), Owner::Others);
@@ -1023,7 +1028,7 @@ fn owner_follows_from_tags_record_and_name() {
 /// A tenant can give an InstanceGroup the name of any existing node group. That must not make the tenant its owner.
 #[test]
 fn unproven_nodegroup_is_not_adopted_by_name() {
-    use instance_manager::provisioner::nodegroup::ownership::{Owner, owner_of};
+    use instance_manager::provisioner::nodegroup::ownership::{Doubt, Owner, UnprovenNodegroup, owner_of};
     let r = resolve_spec("");
     let none = InstanceGroupStatus::default();
     let found = Nodegroup {
@@ -1040,7 +1045,7 @@ fn unproven_nodegroup_is_not_adopted_by_name() {
     );
     // An admin's Terraform creates its node group again while the tenant's group of this name waits.
     let waiting = InstanceGroupStatus { observed_generation: Some(3), ..InstanceGroupStatus::default() };
-    assert_eq!(owner_of(&r, &waiting, &of(Some(created_at))), Owner::Unproven);
+    assert_eq!(owner_of(&r, &waiting, &of(Some(created_at))), Owner::Unproven(Doubt::NoEvidence));
     let older = of(Some(created_at - SignedDuration::from_secs(1)));
     let recorded = InstanceGroupStatus {
         active_scaling_group_name: Some(found.scaling_groups[0].clone()),
@@ -1055,7 +1060,7 @@ fn unproven_nodegroup_is_not_adopted_by_name() {
     id.deletion_requested_at = Some(id.created_at);
     let ownership = |cluster: &str| ownership::ownership_tags(cluster, &id);
     for nodegroup in [older.clone(), of(None)] {
-        assert_eq!(owner_of(&r, &none, &nodegroup), Owner::Unproven);
+        assert_eq!(owner_of(&r, &none, &nodegroup), Owner::Unproven(Doubt::NoEvidence));
         let (resolved, nodegroups) = (Some(&r), std::slice::from_ref(&nodegroup));
         let (status, tag_retry_pending) = (&none, false);
         let input = delete::DeleteInput {
@@ -1065,12 +1070,15 @@ fn unproven_nodegroup_is_not_adopted_by_name() {
             resolved,
             nodegroups,
             unseen: None,
+            unproven: &[],
+            wait_for: None,
             tag_retry_pending,
         };
         let steps: Vec<_> = delete::plan(&input).steps.iter().map(|s| s.step.name()).collect();
         assert_eq!(steps, ["RemoveFinalizer"]);
     }
-    let mut scenario = Scenario::new(vec![], "").with(|s| s.state.unproven_nodegroup = Some(found.name.clone()));
+    let unproven = |doubt| Some(UnprovenNodegroup { name: found.name.clone(), doubt });
+    let mut scenario = Scenario::new(vec![], "").with(|s| s.state.unproven_nodegroup = unproven(Doubt::NoEvidence));
     assert_eq!(scenario.step_names(), [""; 0]);
     let (reason, message) = scenario.blocked();
     let tags = r.ownership_tags.iter().all(|tag| message.contains(&format!("{}={}", tag.key, tag.value)));
@@ -1078,8 +1086,110 @@ fn unproven_nodegroup_is_not_adopted_by_name() {
     let tagged_manually = Nodegroup { tags: existing_nodegroup(&r, 1).nodegroup.tags, ..older };
     assert_eq!(owner_of(&r, &none, &tagged_manually), Owner::Found);
     scenario.state = Scenario::converged("", "").state;
-    scenario.state.unproven_nodegroup = Some(found.name);
+    scenario.state.unproven_nodegroup = unproven(Doubt::NoEvidence);
     assert_eq!(scenario.plan().outcome, Outcome::Converged, "the group has its own node group");
+}
+
+/// Keiko controller creates a deleted node group again, and records its new scaling group late. A second node group would
+/// double the nodes, and nobody would delete the first one.
+#[test]
+fn nodegroup_of_another_scaling_group_than_recorded_is_neither_doubled_nor_left_behind() {
+    use instance_manager::provisioner::nodegroup::ownership::{Doubt, UnprovenNodegroup};
+    let with_scaling_group = |found: &str| {
+        let doubt = Doubt::OtherScalingGroup { recorded: "eks-web-1".into(), found: found.into() };
+        UnprovenNodegroup { name: NodegroupName::new("demo", "web"), doubt }
+    };
+    let mut id = common::group_id(3, timestamp(LONG_AGO));
+    id.deletion_requested_at = Some(id.created_at);
+    let ownership = |cluster: &str| ownership::ownership_tags(cluster, &id);
+    let status =
+        InstanceGroupStatus { active_scaling_group_name: Some("eks-web-1".into()), ..InstanceGroupStatus::default() };
+    for (scaling_group, says) in [("eks-web-2", "has eks-web-2"), ("", "has none yet")] {
+        let unproven = with_scaling_group(scaling_group);
+        let scenario = Scenario::new(vec![], "").with(|s| {
+            s.status = status.clone();
+            s.state.unproven_nodegroup = Some(unproven.clone());
+        });
+        assert_eq!(scenario.step_names(), [""; 0]);
+        let plan = delete::plan(&delete::DeleteInput {
+            id: &id,
+            ownership_tags: &ownership,
+            status: &status,
+            resolved: Some(&scenario.resolved),
+            nodegroups: &[],
+            unseen: None,
+            unproven: std::slice::from_ref(&unproven),
+            wait_for: None,
+            tag_retry_pending: false,
+        });
+        assert!(plan.steps.is_empty(), "the finalizer stays: {:?}", plan.steps);
+        for outcome in [scenario.plan().outcome, plan.outcome] {
+            let Outcome::Blocked { reason, message, .. } = outcome else { panic!("{outcome:?}") };
+            let is_clear =
+                ["eks-web-1", says, "InstanceGroup=", "Namespace="].iter().all(|word| message.contains(word));
+            assert!(reason == Reason::OwnershipConflict && is_clear, "{message}");
+        }
+    }
+}
+
+/// The group's own node group, and one that Keiko controller created after a return to it. The status names the latter.
+fn second_takeover() -> Scenario {
+    Scenario::converged("", "").with(|s| {
+        let mut keiko = existing_nodegroup(&s.resolved, 3);
+        keiko.nodegroup.name = NodegroupName::new("demo", "web");
+        keiko.nodegroup.arn = "arn:aws:eks:us-west-2:1:nodegroup/demo/web/id".into();
+        keiko.nodegroup.scaling_groups = vec!["eks-web-2".into()];
+        keiko.nodegroup.tags.clear();
+        s.status.active_scaling_group_name = Some("eks-web-2".into());
+        s.state.nodegroups.push(keiko);
+    })
+}
+
+/// Otherwise both node groups would run forever, and the second one longer than the group.
+#[test]
+fn nodegroup_of_keiko_controller_is_recorded_drained_and_deleted_after_a_second_takeover() {
+    let active = |plan: Plan| plan.status_update.fields.get("activeScalingGroupName").cloned();
+    let first = second_takeover();
+    assert_eq!(active(first.plan()), None, "nothing else names the node group yet");
+    let recorded = first.with_records();
+    let own = recorded.state.nodegroups[0].nodegroup.clone();
+    let managed = recorded.status.managed.clone().expect("a record");
+    assert_eq!(managed.nodegroups, [own.name.to_string(), "demo/web".into()]);
+    assert_eq!(active(recorded.plan()), Some(json!(own.scaling_groups[0])));
+    let drained = recorded.with(|s| s.state.nodegroups[1].members.clear());
+    let steps = drained.step_names();
+    assert!(steps.contains(&"TagNodegroup") && !steps.contains(&"DeleteNodegroup"), "{steps:?}");
+    let tagged = drained.with(|s| s.state.nodegroups[1].nodegroup.tags = own.tags);
+    let steps = tagged.step_names();
+    assert!(steps.contains(&"DeleteNodegroup"), "{steps:?}");
+}
+
+/// Such a node group may run the nodes of another group. It is not forgotten while the tags do not decide.
+#[test]
+fn shared_nodegroup_beside_the_groups_own_one_stays_reported() {
+    use instance_manager::provisioner::nodegroup::ownership::{Doubt, UnprovenNodegroup};
+    let shared = second_takeover().with(|s| {
+        let name = s.state.nodegroups.pop().expect("the node group of Keiko controller").nodegroup.name;
+        let doubt = Doubt::SharedWith(["other/web".to_owned()].into());
+        s.state.unproven_nodegroup = Some(UnprovenNodegroup { name, doubt });
+    });
+    assert!(!shared.with_records().step_names().contains(&"DeleteNodegroup"));
+    assert!(!shared.plan().status_update.fields.contains_key("activeScalingGroupName"));
+    let (reason, message) = shared.blocked();
+    assert!(reason == Reason::OwnershipConflict && message.contains("other/web"), "{message}");
+}
+
+/// Keiko controller shares a node group between groups of one name. None of them may take it from the others.
+#[test]
+fn shared_nodegroup_blocks_the_group_and_the_message_names_the_others() {
+    use instance_manager::provisioner::nodegroup::ownership::{Doubt, UnprovenNodegroup};
+    let doubt = Doubt::SharedWith(["other/web".to_owned()].into());
+    let unproven = UnprovenNodegroup { name: NodegroupName::new("demo", "web"), doubt };
+    let scenario = Scenario::new(vec![], "").with(|s| s.state.unproven_nodegroup = Some(unproven));
+    assert_eq!(scenario.step_names(), [""; 0]);
+    let (reason, message) = scenario.blocked();
+    let tags = scenario.resolved.ownership_tags.iter().all(|tag| message.contains(&tag.value));
+    assert!(reason == Reason::OwnershipConflict && tags && message.contains("other/web"), "{message}");
 }
 
 #[test]
@@ -1120,6 +1230,8 @@ fn recorded_name_without_tags_is_not_ownership() {
             resolved: None,
             nodegroups,
             unseen: None,
+            unproven: &[],
+            wait_for: None,
             tag_retry_pending: false,
         };
         let plan = delete::plan(&input);
@@ -1144,6 +1256,8 @@ fn deletion_of_unadopted_nodegroup_needs_valid_spec() {
             resolved,
             nodegroups: &[],
             unseen: None,
+            unproven: &[],
+            wait_for: None,
             tag_retry_pending: false,
         })
     };
@@ -1339,6 +1453,8 @@ fn deletion_waits_for_eks_and_skips_foreign_nodegroups() {
             resolved: None,
             nodegroups,
             unseen: None,
+            unproven: &[],
+            wait_for: None,
             tag_retry_pending: false,
         })
     };
@@ -1386,6 +1502,8 @@ fn keiko_nodegroup_is_tagged_before_deletion() {
             resolved,
             nodegroups,
             unseen: None,
+            unproven: &[],
+            wait_for: None,
             tag_retry_pending,
         })
     };
