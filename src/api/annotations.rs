@@ -67,8 +67,8 @@ const OF_SCALING_GROUPS: [&str; 8] = [
 /// One sentence for each annotation of a Namespace below the controller's prefix that has no effect, with the remedy.
 pub(crate) fn ignored_on_namespace(annotations: &BTreeMap<String, String>) -> Vec<String> {
     let elsewhere = |key: &str| {
-        let is_known = unknown_name(key).is_none() && !ON_NAMESPACE.contains(&key);
-        is_known.then(|| format!("{key} has no effect on a Namespace; set it on the InstanceGroup"))
+        let is_elsewhere = classify_name(key) == AnnotationName::Known && !ON_NAMESPACE.contains(&key);
+        is_elsewhere.then(|| format!("{key} has no effect on a Namespace; set it on the InstanceGroup"))
     };
     of_controller(annotations).filter_map(|(key, value)| elsewhere(key).or_else(|| problem(key, value))).collect()
 }
@@ -190,22 +190,42 @@ fn problem(key: &str, value: &str) -> Option<String> {
     if let Some(wrong) = wrong {
         return Some(format!("{key} has no effect: {wrong}"));
     }
-    Some(match unknown_name(key)? {
-        Some(near) => format!("{key} is not a known annotation; did you mean {near}?"),
-        None => format!("{key} is not a known annotation; remove it"),
-    })
+    match classify_name(key) {
+        AnnotationName::Foreign | AnnotationName::Known => None,
+        AnnotationName::Unknown { likely: Some(near) } => {
+            Some(format!("{key} is not a known annotation; did you mean {near}?"))
+        }
+        AnnotationName::Unknown { likely: None } => Some(format!("{key} is not a known annotation; remove it")),
+    }
 }
 
-/// The likely name for an unknown annotation below the controller's prefix, if there is one; `None` for any other
-/// annotation.
-pub(crate) fn unknown_name(key: &str) -> Option<Option<&'static str>> {
-    if !key.starts_with(PREFIX) || SWITCHES.contains(&key) || OTHERS.contains(&key) {
-        return None;
+/// What the name of an annotation is to the controller.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AnnotationName {
+    /// It has another prefix than the controller's.
+    Foreign,
+    /// The controller reads it.
+    Known,
+    /// It has the controller's prefix, but the controller does not read it.
+    Unknown {
+        /// The annotation that was likely meant.
+        likely: Option<&'static str>,
+    },
+}
+
+/// What the name of an annotation is to the controller.
+pub(crate) fn classify_name(key: &str) -> AnnotationName {
+    if !key.starts_with(PREFIX) {
+        return AnnotationName::Foreign;
+    }
+    if SWITCHES.contains(&key) || OTHERS.contains(&key) {
+        return AnnotationName::Known;
     }
     let closest = closest_match(key, SWITCHES.into_iter().chain(OTHERS));
     // All names share the prefix, so only a name that also resembles another one behind it is a likely typing error.
     let name = |key: &str| key[PREFIX.len()..].to_owned();
-    Some(closest.filter(|near| closest_match(&name(key), [name(near).as_str()].into_iter()).is_some()))
+    let likely = closest.filter(|near| closest_match(&name(key), [name(near).as_str()].into_iter()).is_some());
+    AnnotationName::Unknown { likely }
 }
 
 /// The items of the annotation `default-labels`: `key=value`, or an error with the item where it is anything else.

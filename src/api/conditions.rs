@@ -2,15 +2,17 @@
 
 use jiff::Timestamp;
 use schemars::JsonSchema;
-use serde::{Deserialize, Serialize};
+use serde::{Deserialize, Deserializer, Serialize};
 
 use super::fields::lenient;
+use super::names::condition::current_type;
 
 /// One aspect of the group's state.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
     /// Aspect that the condition describes, such as Ready, Reconciling, Stalled or NodesReady.
+    #[serde(deserialize_with = "renamed_type")]
     pub r#type: String,
     /// True, False or Unknown.
     pub status: String,
@@ -26,6 +28,11 @@ pub struct Condition {
     /// Generation of the spec that this condition describes.
     #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
+}
+
+/// Decodes the type of a condition; a status may have the name of an earlier release.
+fn renamed_type<'de, D: Deserializer<'de>>(deserializer: D) -> Result<String, D::Error> {
+    Ok(current_type(&String::deserialize(deserializer)?).to_owned())
 }
 
 impl Condition {
@@ -96,5 +103,15 @@ mod tests {
         let old: Condition =
             serde_json::from_value(serde_json::json!({"type": "NodesReady", "status": "True"})).unwrap();
         assert!(old.is_true());
+    }
+
+    /// Under two names, the condition of before would stay True forever beside the new one.
+    #[test]
+    fn condition_of_an_earlier_release_has_its_current_type() {
+        let old = serde_json::json!({"type": "DrainForeseen", "status": "True", "lastTransitionTime": "t1"});
+        let mut list: Vec<Condition> = vec![serde_json::from_value(old).unwrap()];
+        set_condition(&mut list, Condition::new("DrainForecast", true, "EvictionBlocked", "redis"), "t2");
+        assert_eq!(list.len(), 1, "{list:?}");
+        assert_eq!(list[0].last_transition_time.as_deref(), Some("t1"), "it has been True since");
     }
 }

@@ -143,7 +143,7 @@ pub(crate) mod condition {
     pub(crate) const ROLLOUT_PENDING: &str = "RolloutPending";
     /// Pods will block drains that a newer revision of the boundaries will start. The message names the owner of the
     /// pods, the budget and the remedy. It is not a failure.
-    pub(crate) const DRAIN_FORESEEN: &str = "DrainForeseen";
+    pub(crate) const DRAIN_FORECAST: &str = "DrainForecast";
     /// The controller adopted existing resources; the message lists differences from a new group.
     pub(crate) const ADOPTED: &str = "Adopted";
 
@@ -198,6 +198,16 @@ pub(crate) mod condition {
             "StrategyMissing" => "StrategyKindNotFound",
             "TenantValuesRefused" => "TenantValuesOverridden",
             "LastGoodInForce" => "UsingLastKnownGood",
+            "NotForeseen" => "NotForecast",
+            other => other,
+        }
+    }
+
+    /// The current type of a condition that was read from a status. Earlier releases wrote some types under another
+    /// name.
+    pub(crate) fn current_type(name: &str) -> &str {
+        match name {
+            "DrainForeseen" => DRAIN_FORECAST,
             other => other,
         }
     }

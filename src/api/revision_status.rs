@@ -87,8 +87,8 @@ pub struct BoundariesRevisionStatus {
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub budget: Option<RolloutBudget>,
     /// Groups of the next wave whose drains PodDisruptionBudgets and pods block at present; the first of them.
-    #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
-    pub drains_foreseen: Vec<GroupDrainForecast>,
+    #[serde(alias = "drainsForeseen", deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
+    pub drain_forecasts: Vec<GroupDrainForecast>,
     /// The checks of the key `rollout`, while the rollout is under way.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<CheckStatus>,
@@ -330,4 +330,18 @@ pub struct LaggingGroup {
     pub reason: String,
     /// Why, in a sentence.
     pub message: String,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// An admin's command may be newer than the controller of the cluster.
+    #[test]
+    fn drain_forecasts_of_an_earlier_release_are_read() {
+        let old = serde_json::json!({"phase": "Rolling", "drainsForeseen": [{"group": "a/db", "message": "redis"}]});
+        let status: BoundariesRevisionStatus = serde_json::from_value(old).expect("a status");
+        let groups: Vec<_> = status.drain_forecasts.iter().map(|drain| drain.group.as_str()).collect();
+        assert_eq!(groups, ["a/db"]);
+    }
 }

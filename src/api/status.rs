@@ -76,7 +76,7 @@ pub struct InstanceGroupStatus {
     #[serde(rename = "configMD5", deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub config_md5: Option<String>,
     /// Conditions: NodesReady, Ready, Reconciling, Stalled, Locked, BoundariesApplied, RotationHalted, DrainBlocked,
-    /// FieldsRejected, AnnotationsIgnored, WritesIneffective, RolloutPending, DrainForeseen, ResourcesRetained and Adopted.
+    /// FieldsRejected, AnnotationsIgnored, WritesIneffective, RolloutPending, DrainForecast, ResourcesRetained and Adopted.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("nullable" = true))]
     pub conditions: Vec<Condition>,

@@ -11,7 +11,7 @@ use super::{
     yaml,
 };
 use crate::api::{
-    annotations,
+    annotations::{self, AnnotationName},
     names::fail_reason,
     schema,
     validate::{SchemaViolationKind, find_violations, remove_wrong_types},
@@ -165,10 +165,10 @@ impl<'a> Section<'a> {
                     }
                     if let [_, _, key] = path.segments()
                         && name.starts_with("metadata.annotations.")
-                        && let Some(closest) = annotations::unknown_name(key)
+                        && let AnnotationName::Unknown { likely } = annotations::classify_name(key)
                     {
                         let message = format!("{key} is not a known annotation, so the path has no effect");
-                        self.warn(&at, &message, || suggestion(closest), warnings);
+                        self.warn(&at, &message, || suggestion(likely), warnings);
                     }
                     found.push((index, path));
                 }

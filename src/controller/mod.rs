@@ -41,7 +41,7 @@ use kube::runtime::reflector::ObjectRef;
 use serde_json::json;
 
 pub(crate) use crate::api::GroupObject;
-use crate::api::{InstanceGroup, group_id, rfc3339};
+use crate::api::{InstanceGroup, InstanceGroupStatus, group_id, rfc3339};
 use crate::controller::planner::{GroupContext, ObserveError, Planning};
 use crate::controller::report::report;
 use crate::plan::PlannedStep;
@@ -107,36 +107,69 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
     if let Some(action) = rollout::switch_revision(group, &key, ctx, now).await? {
         return Ok(action);
     }
+    run_pass(group, &key, ctx, now).await
+}
+
+/// One pass of a group: plan, apply, report.
+async fn run_pass(group: &InstanceGroup, key: &str, ctx: &Arc<Context>, now: Timestamp) -> Result<Action, Error> {
     let context = ctx.stores.group_context(group, &ctx.planner).await;
     let was_blocked = context.is_rollout_blocked;
     let old_status = group.status.clone().unwrap_or_default();
-    let asked = ctx.stores.pending_reconcile_request(group);
-    let mut planned = match plan_with_fresh_reads(group, &key, context, asked.is_some(), ctx, now).await {
-        Ok(planned) => planned,
-        Err(error) => {
-            ctx.stores.rollout.record_usage(&key, None);
-            failed_observation::report(group, &key, &error, ctx, now).await;
-            return Err(error);
-        }
-    };
-    failed_observation::end(&key, &old_status, ctx);
-    if let Some(value) = asked {
-        planned.plan.status_update.fields.insert("lastReconcileNow".to_owned(), json!(value));
-    }
-    let spec = suppress_repetitions(&mut planned, &key, ctx, now);
-    invalidated_groups::observe(&key, &old_status, &mut planned, ctx);
-    rollout::record_completion(group, &mut planned, now);
+    let mut planned = plan_or_report_failure(group, key, context, &old_status, ctx, now).await?;
+    let spec = adjust_plan(group, key, &old_status, &mut planned, ctx, now);
     let Some(applied) = apply_plan(group, planned.plan, &spec, was_blocked, ctx, now).await else {
         return Ok(Action::await_change());
     };
-    record_writes(&key, &applied, ctx, now);
+    record_writes(key, &applied, ctx, now);
     let cluster = planned.snapshot.as_ref().map(|snapshot| snapshot.cluster());
-    record_failed_step(&key, spec, planned.denied_read, cluster, &applied, ctx, now).await;
+    record_failed_step(key, spec, planned.denied_read, cluster, &applied, ctx, now).await;
     let report = report(&old_status, &applied, planned.boundaries.as_ref(), &rfc3339(now));
-    update_status(group, &key, &applied, &report, now, ctx).await?;
-    node_labels::label_group_nodes(group, &key, ctx).await;
-    record_metrics(&key, &old_status, &applied, &report, planned.failure_reason, ctx);
-    Ok(requeue::next_action(&key, &applied, report.outcome.as_ref(), ctx))
+    update_status(group, key, &applied, &report, now, ctx).await?;
+    node_labels::label_group_nodes(group, key, ctx).await;
+    record_metrics(key, &old_status, &applied, &report, planned.failure_reason, ctx);
+    Ok(requeue::next_action(key, &applied, report.outcome.as_ref(), ctx))
+}
+
+/// Plans a group, and records the request of a user that the plan answers. If the group cannot be read, the group itself
+/// reports that.
+async fn plan_or_report_failure(
+    group: &InstanceGroup,
+    key: &str,
+    context: GroupContext,
+    old_status: &InstanceGroupStatus,
+    ctx: &Context,
+    now: Timestamp,
+) -> Result<Planning, Error> {
+    let request = ctx.stores.pending_reconcile_request(group);
+    let mut planned = match plan_with_fresh_reads(group, key, context, request.is_some(), ctx, now).await {
+        Ok(planned) => planned,
+        Err(error) => {
+            ctx.stores.rollout.record_usage(key, None);
+            failed_observation::report(group, key, &error, ctx, now).await;
+            return Err(error);
+        }
+    };
+    failed_observation::end(key, old_status, ctx);
+    if let Some(value) = request {
+        planned.plan.status_update.fields.insert("lastReconcileNow".to_owned(), json!(value));
+    }
+    Ok(planned)
+}
+
+/// Adjusts a plan to what the process knows beside the group: writes without effect, groups that a revision of the
+/// boundaries makes invalid, and a rollout that is complete. Returns a fingerprint of the merged spec.
+fn adjust_plan(
+    group: &InstanceGroup,
+    key: &str,
+    old_status: &InstanceGroupStatus,
+    planned: &mut Planning,
+    ctx: &Arc<Context>,
+    now: Timestamp,
+) -> String {
+    let spec = suppress_repetitions(planned, key, ctx, now);
+    invalidated_groups::observe(key, old_status, planned, ctx);
+    rollout::record_completion(group, planned, now);
+    spec
 }
 
 /// Records what the groups of the namespace use of its quota.

@@ -62,11 +62,6 @@ impl Event {
     pub(crate) fn has_reason(&self, reason: EventReason) -> bool {
         self.reason == reason.to_string()
     }
-
-    /// Whether it is a Warning.
-    pub fn is_warning(&self) -> bool {
-        self.kind == EventKind::Warning
-    }
 }
 
 /// An object, other than the InstanceGroup, that users describe when they look for the reason of a change.

@@ -51,7 +51,7 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     status.groups = Some(summary.counts);
     status.behind = summary.behind.clone();
     status.budget = summary.budget.clone();
-    status.drains_foreseen = summary.drains_foreseen.clone();
+    status.drain_forecasts = summary.drain_forecasts.clone();
     // The waves of a policy that cannot be read stay as they were recorded, until an admin puts it back.
     let has_policy = view.policy_problem.is_none();
     if has_policy {

@@ -53,7 +53,7 @@ pub(crate) struct GroupSummary {
     /// Groups that have made no progress for some time.
     pub slow: Vec<SlowGroup>,
     /// Groups whose turn comes next and whose drains pods will block.
-    pub drains_foreseen: Vec<GroupDrainForecast>,
+    pub drain_forecasts: Vec<GroupDrainForecast>,
 }
 
 /// The affected groups of one wave.

@@ -1,7 +1,5 @@
 //! SHA-256 digests as text.
 
-use std::fmt::Write as _;
-
 use sha2::{Digest, Sha256};
 
 /// The SHA-256 of a text as 64 hexadecimal digits.
@@ -18,8 +16,25 @@ pub(crate) fn client_token(parts: &[&str]) -> String {
 
 /// Bytes as lower-case hexadecimal digits.
 pub(crate) fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::with_capacity(2 * bytes.len()), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
+    const DIGITS: [char; 16] = ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'a', 'b', 'c', 'd', 'e', 'f'];
+    let mut text = String::with_capacity(2 * bytes.len());
+    for byte in bytes {
+        text.push(DIGITS[usize::from(byte >> 4)]);
+        text.push(DIGITS[usize::from(byte & 0xf)]);
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Recorded hashes are compared as text: another notation would replace every node.
+    #[test]
+    fn every_byte_has_two_lower_case_digits() {
+        for byte in u8::MIN..=u8::MAX {
+            assert_eq!(hex(&[byte]), format!("{byte:02x}"));
+        }
+        assert_eq!(hex(&[0x00, 0xa0, 0x0f]), "00a00f");
+    }
 }

@@ -385,11 +385,11 @@ def test_drains_that_will_block_are_reported_during_the_soak(make_rollout_groups
     mark = cloud.log_position()
     set_image(cloud, rollout_groups.new)
     wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
-    foreseen = other.wait(lambda _: other.has_condition("DrainForeseen"), ROLLOUT, "the forecast")
+    forecast = other.wait(lambda _: other.has_condition("DrainForecast"), ROLLOUT, "the forecast")
     for words in (f"ReplicaSet {tenant.namespace}/app-", "PodDisruptionBudget app, maxUnavailable 0 of 2 pods", "maxUnavailable: 1"):
-        assert words in foreseen["message"], foreseen
-    assert other.has_condition("Ready") and other.writes(mark) == [] and other.wait_event("DrainForeseen", "can never allow")
-    assert not any(group.condition("DrainForeseen") for group in (canary, rollout_groups.others[1])), "their drains will not be held up"
+        assert words in forecast["message"], forecast
+    assert other.has_condition("Ready") and other.writes(mark) == [] and other.wait_event("DrainForecast", "can never allow")
+    assert not any(group.condition("DrainForecast") for group in (canary, rollout_groups.others[1])), "their drains will not be held up"
     status = lambda: test_plan.run(cloud, "rollout", "status").stdout  # noqa: E731
     support.eventually(lambda: re.search(rf"{other.key} +drains for r2 \(wave rest\) are expected to block", status()), ROLLOUT, "the line of rollout status")
     # Another look that finds the same writes nothing.
@@ -397,10 +397,10 @@ def test_drains_that_will_block_are_reported_during_the_soak(make_rollout_groups
     time.sleep(12)
     assert other.get()["metadata"]["resourceVersion"] == before
     rotation.allow_disruptions(tenant)
-    other.wait(lambda _: other.has_condition("DrainForeseen", "False"), ROLLOUT, "the end of the forecast")
+    other.wait(lambda _: other.has_condition("DrainForecast", "False"), ROLLOUT, "the end of the forecast")
     assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
     other.wait(lambda _: rollout_groups.settled(rollout_groups.new), 2 * ROLLOUT, "the new image everywhere")
-    assert "DRAIN FORESEEN" not in status()
+    assert "DRAIN FORECAST" not in status()
 
 
 def publish(cloud, image):

@@ -2,7 +2,7 @@
 
 use instance_manager::auth::aws_auth::{
     AuthEntry, AuthEntryState, AwsAuthError, CONFIG_MAP_LIMIT, MapRoles, add_entries, contains_role,
-    is_near_size_limit, put_entry, remove_entries, widen_entry, without_path,
+    is_near_size_limit, remove_entries, without_path,
 };
 use proptest::prelude::*;
 
@@ -156,54 +156,6 @@ fn entry_with_further_groups_lets_nodes_join_and_is_never_the_controllers_to_rem
     assert_eq!(entry_state(Some(&wider), &own_entry()), AuthEntryState::Present);
     assert_eq!(put_one(&wider), Ok(None));
     assert_eq!(remove_entries(Some(&wider), &[ARN]), Ok(None));
-}
-
-#[test]
-fn shared_role_gets_windows_entry() {
-    let windows = AuthEntry::for_nodes(ARN, true);
-    let text = add_entries(None, std::slice::from_ref(&windows)).unwrap().unwrap();
-    assert_eq!(entry_state(Some(&text), &windows), AuthEntryState::Present);
-    assert_eq!(entry_state(Some(&text), &own_entry()), AuthEntryState::Present);
-    let linux = add_entries(None, &[own_entry()]).unwrap().unwrap();
-    let AuthEntryState::Narrow { detail } = entry_state(Some(&linux), &windows) else {
-        panic!("a Linux entry does not admit Windows nodes")
-    };
-    assert!(detail.contains("eks:kube-proxy-windows"), "{detail}");
-    assert!(
-        matches!(put_entry(Some(&linux), &windows), Err(AwsAuthError::Conflict { .. })),
-        "it is not the same entry"
-    );
-}
-
-#[test]
-fn only_the_controllers_form_of_entry_is_widened() {
-    let windows = AuthEntry::for_nodes(ARN, true);
-    let other =
-        "# admins\n- rolearn: arn:aws:iam::1:role/admin # ours\n  username: admin\n  groups: [system:masters]\n";
-    let wide = OWN_ENTRY.replace("system:nodes\n", "system:nodes\n  - \"eks:kube-proxy-windows\"\n");
-    let wide = add_entries(None, std::slice::from_ref(&windows)).unwrap().filter(|text| text.len() >= wide.len() - 2);
-    let wide = wide.expect("an entry with one more group");
-    for (before, after) in [
-        (OWN_ENTRY.to_owned(), wide.clone()),
-        (format!("{other}{OWN_ENTRY}# end\n"), format!("{other}# end\n{wide}")),
-        (format!("{OWN_ENTRY}{other}"), format!("{other}{wide}")),
-    ] {
-        assert_eq!(widen_entry(Some(&before), &windows), Ok(Some(after.clone())), "{before}");
-        assert_eq!(widen_entry(Some(&after), &windows), Ok(None), "it is as desired");
-    }
-    assert_eq!(widen_entry(None, &windows), Ok(Some(wide.clone())), "someone removed it meanwhile");
-    for foreign in [
-        format!("{OWN_ENTRY}  note: x\n"),
-        OWN_ENTRY.replace("system:nodes", "system:masters"),
-        OWN_ENTRY.replace("EC2PrivateDNSName", "SessionName"),
-        format!("{OWN_ENTRY}{OWN_ENTRY}"),
-    ] {
-        assert!(matches!(entry_state(Some(&foreign), &windows), AuthEntryState::Conflict { .. }), "{foreign}");
-        assert!(matches!(widen_entry(Some(&foreign), &windows), Err(AwsAuthError::Conflict { .. })), "{foreign}");
-    }
-    // The entry of a pod execution role has another user name, so nodes and pods cannot share one.
-    let pods = AuthEntry::for_pods(ARN);
-    assert!(matches!(entry_state(Some(OWN_ENTRY), &pods), AuthEntryState::Conflict { .. }));
 }
 
 #[test]

@@ -63,28 +63,86 @@ struct Source {
     children: BTreeSet<String>,
 }
 
+/// The length in bytes of the comment or literal that a text begins with; 0 for other code.
+fn literal_length(rest: &str) -> usize {
+    let through = |start: usize, end: &str| rest[start..].find(end).map_or(rest.len(), |at| start + at + end.len());
+    let hashes = rest.strip_prefix('r').map_or(0, |raw| raw.len() - raw.trim_start_matches('#').len());
+    let character = rest.strip_prefix('\'').filter(|c| c.starts_with('\\') || c.chars().nth(1) == Some('\''));
+    if rest.starts_with("//") {
+        rest.find('\n').unwrap_or(rest.len())
+    } else if rest.starts_with("/*") {
+        through(2, "*/")
+    } else if rest.starts_with('r') && rest[1 + hashes..].starts_with('"') {
+        through(2 + hashes, &format!("\"{}", "#".repeat(hashes)))
+    } else if rest.starts_with('"') {
+        quoted_length(rest, '"')
+    } else {
+        character.map_or(0, |_| quoted_length(rest, '\''))
+    }
+}
+
+/// The length in bytes of the literal that a text begins with, including both quotes.
+fn quoted_length(rest: &str, quote: char) -> usize {
+    let mut is_escaped = false;
+    for (at, c) in rest.char_indices().skip(1) {
+        if c == quote && !is_escaped {
+            return at + c.len_utf8();
+        }
+        is_escaped = c == '\\' && !is_escaped;
+    }
+    rest.len()
+}
+
+/// The code without comments and literals, whose text may look like code.
+fn without_literals(text: &str) -> String {
+    let (mut code, mut rest) = (String::with_capacity(text.len()), text);
+    while let Some(c) = rest.chars().next() {
+        let length = literal_length(rest);
+        if length == 0 {
+            code.push(c);
+        }
+        rest = &rest[length.max(c.len_utf8())..];
+    }
+    code
+}
+
+/// Splits a statement before the import that it ends with, if there is one.
+fn split_import(statement: &str) -> (&str, Option<&str>) {
+    let is_import = |line: &str| {
+        let line = line.trim_start();
+        let item = if line.starts_with("pub") { line.split_once(' ').map_or("", |(_, item)| item) } else { line };
+        item.starts_with("use ")
+    };
+    let mut start = 0;
+    for line in statement.split_inclusive('\n') {
+        if is_import(line) {
+            return (&statement[..start], Some(&statement[start..]));
+        }
+        start += line.len();
+    }
+    (statement, None)
+}
+
 fn parse(text: &str) -> Source {
     let text = text.split("#[cfg(test)]\nmod tests {").next().unwrap_or_default();
-    let code: String =
-        text.lines().filter(|line| !line.trim_start().starts_with("//")).flat_map(|line| [line, "\n"]).collect();
     // `pub(in crate::a)` names a folder, and imports nothing.
-    let code = code.replace("pub(in crate::", "pub(");
-    let mut source = Source::default();
+    let code = without_literals(text).replace("pub(in crate::", "pub(");
+    let (mut source, mut body) = (Source::default(), String::new());
     for statement in code.split(';') {
-        let line = statement.rsplit('}').next().filter(|_| !statement.contains("use ")).unwrap_or(statement);
-        if let Some((before, tree)) = line.split_once("use ").filter(|(before, _)| !before.contains("fn ")) {
+        let (before, import) = split_import(statement);
+        body.extend([before, ";"]);
+        if let Some((visibility, tree)) = import.and_then(|import| import.split_once("use ")) {
             let mut leaves = Vec::new();
             flatten("", tree, &mut leaves);
-            if before.contains("pub") {
+            if visibility.contains("pub") {
                 source.reexports.extend(leaves.iter().map(|(path, name)| (name.clone(), path.clone())));
             } else {
                 source.imports.extend(leaves);
             }
-        } else if let Some((_, name)) = line.rsplit_once("mod ") {
+        } else if let Some((_, name)) = statement.rsplit('}').next().and_then(|line| line.rsplit_once("mod ")) {
             source.children.insert(name.trim().to_owned());
         }
     }
-    let body: String = code.split_inclusive(';').filter(|statement| !statement.contains("use ")).collect();
     for word in body.split(|c: char| !c.is_ascii_alphanumeric() && c != '_' && c != ':') {
         let word = word.trim_matches(':');
         if word.contains("::") {
@@ -228,6 +286,17 @@ fn cycle_of_two_files_is_found() {
 fn imports_behind_a_declaration_of_tests_are_found() {
     let source = parse("#[cfg(test)]\nmod tests;\nuse super::a::B;\n#[cfg(test)]\nmod tests {\n    use super::C;\n}\n");
     assert_eq!(source.imports, [("super::a::B".to_owned(), "B".to_owned())]);
+}
+
+/// A message or a name with the letters of `use` must not hide the paths beside it, and a message names no path.
+#[test]
+fn literals_and_names_are_not_taken_for_imports() {
+    let code =
+        "fn a<'x>() {\n    let cause = b::c(\"use d; mod e\", '\"', r#\"f::g\"#); // use i::j\n    use super::h;\n}\n";
+    let source = parse(code);
+    assert_eq!(source.qualified, BTreeSet::from(["b::c".to_owned()]));
+    assert_eq!(source.imports, [("super::h".to_owned(), "h".to_owned())]);
+    assert!(source.children.is_empty(), "{:?}", source.children);
 }
 
 #[test]

@@ -9,7 +9,7 @@ use instance_manager::controller::report::{BoundariesSummary, Report, report};
 use instance_manager::lock::LockHolder;
 use instance_manager::plan::FargateStep;
 use instance_manager::plan::{
-    ConditionUpdate, IamStep, Outcome, Phase, Plan, PlannedStep, Reason, Recheck, StatusUpdate, Step,
+    ConditionUpdate, EventKind, IamStep, Outcome, Phase, Plan, PlannedStep, Reason, Recheck, StatusUpdate, Step,
 };
 use serde_json::json;
 
@@ -102,7 +102,8 @@ fn events_come_with_transitions() {
     let reasons = |report: &Report| report.transition_events.iter().map(|e| e.reason.clone()).collect::<Vec<_>>();
     let stalled = report_for(&InstanceGroupStatus::default(), blocked(false));
     assert_eq!(reasons(&stalled), ["InvalidSpec"]);
-    assert!(stalled.transition_events[0].is_warning() && stalled.transition_events[0].message == "fix it");
+    let event = &stalled.transition_events[0];
+    assert!(event.kind == EventKind::Warning && event.message == "fix it");
 
     let halted = Outcome::Blocked { reason: Reason::ReplacementsNotReady, message: "i-1".into(), is_deleting: false };
     assert_eq!(reasons(&report_for(&status_after(&stalled), halted)), ["InstanceGroupUpgradeFailed"]);

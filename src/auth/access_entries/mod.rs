@@ -254,25 +254,33 @@ impl JoinMethod {
     }
 }
 
+/// The entries that a role needs, so that its nodes may join.
+struct RequiredEntries {
+    /// An entry in aws-auth.
+    aws_auth: bool,
+    /// An access entry.
+    access_entry: bool,
+}
+
 impl JoinPlanner<'_> {
-    /// Whether the role needs an entry in aws-auth, and whether it needs an access entry.
-    fn required_entries(&self) -> (bool, bool) {
+    /// Which entries the role needs.
+    fn required_entries(&self) -> RequiredEntries {
         match self.method {
-            JoinMethod::AwsAuth { .. } => (true, false),
-            JoinMethod::AccessEntries { .. } => (false, true),
-            JoinMethod::Both => (true, true),
+            JoinMethod::AwsAuth { .. } => RequiredEntries { aws_auth: true, access_entry: false },
+            JoinMethod::AccessEntries { .. } => RequiredEntries { aws_auth: false, access_entry: true },
+            JoinMethod::Both => RequiredEntries { aws_auth: true, access_entry: true },
             JoinMethod::Either => {
                 let ObservedEntries { auth_entry, owns_auth_entry, access_entry, .. } = self.observed;
                 let allowed = access_entry.kind().is_some_and(|kind| self.access_entry.kind.allows(kind));
                 let aws_auth = (*auth_entry != AuthEntryState::Absent || *owns_auth_entry) && !allowed;
-                (aws_auth, !aws_auth)
+                RequiredEntries { aws_auth, access_entry: !aws_auth }
             }
         }
     }
 
     /// Plans the steps for the role's entries. A superseded entry is removed only by a plan without other steps.
     pub(crate) fn plan(&self) -> JoinPlan {
-        let (aws_auth, access_entry) = self.required_entries();
+        let RequiredEntries { aws_auth, access_entry } = self.required_entries();
         let mut plan = JoinPlan::default();
         if aws_auth {
             self.add_auth_entry(&mut plan);
@@ -424,7 +432,9 @@ impl JoinPlanner<'_> {
             (true, _) => vec![role_arn.to_owned()],
             (false, AuthEntryState::Absent) => Vec::new(),
             // It is not removed when access entries replace it, so it is the entry of the person who changed it.
-            (false, AuthEntryState::Present) if self.observed.is_auth_entry_modified && !self.required_entries().0 => {
+            (false, AuthEntryState::Present)
+                if self.observed.is_auth_entry_modified && !self.required_entries().aws_auth =>
+            {
                 Vec::new()
             }
             (false, _) if self.observed.owns_auth_entry => vec![role_arn.to_owned()],

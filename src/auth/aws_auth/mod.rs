@@ -8,6 +8,8 @@ pub(crate) mod document;
 pub(crate) mod edit;
 pub(crate) mod entry;
 pub(crate) mod map_roles;
+#[cfg(test)]
+mod tests;
 
 use std::collections::BTreeSet;
 
@@ -103,22 +105,6 @@ pub fn add_entries(map_roles: Option<&str>, desired: &[AuthEntry]) -> Result<Opt
     Ok(parse(map_roles)?.with_entries(desired)?.map(|document| document.text))
 }
 
-/// Adds the desired entry. `None` when it exists.
-///
-/// # Errors
-/// The role has another entry, or the text cannot be parsed or edited safely.
-pub fn put_entry(map_roles: Option<&str>, desired: &AuthEntry) -> Result<Option<String>, AwsAuthError> {
-    Ok(parse(map_roles)?.with_entry(desired)?.map(|document| document.text))
-}
-
-/// Like [`put_entry`], but replaces a [`AuthEntryState::Narrow`] entry by the desired one, in one edit.
-///
-/// # Errors
-/// The role has an entry with other content, or the text cannot be parsed or edited safely.
-pub fn widen_entry(map_roles: Option<&str>, desired: &AuthEntry) -> Result<Option<String>, AwsAuthError> {
-    Ok(parse(map_roles)?.with_widened_entry(desired)?.map(|document| document.text))
-}
-
 /// Removes the entries of these roles that are exactly as [`AuthEntry::for_nodes`] or [`AuthEntry::for_pods`] creates
 /// them. An entry with other content or additional keys stays. Whole-line comments stay; a comment at the end of a
 /// removed line is removed with it. `None` when there is nothing to remove.
@@ -157,7 +143,10 @@ impl AwsAuthDocument {
         verify(after, &values).map(Some)
     }
 
-    /// See [`put_entry`].
+    /// Adds the desired entry. `None` when it exists.
+    ///
+    /// # Errors
+    /// The role has another entry, or the text cannot be edited safely.
     pub(crate) fn with_entry(&self, desired: &AuthEntry) -> Result<Option<Self>, AwsAuthError> {
         match entry_state_in(self, desired) {
             AuthEntryState::Present => Ok(None),
@@ -169,7 +158,10 @@ impl AwsAuthDocument {
         }
     }
 
-    /// See [`widen_entry`].
+    /// Like [`Self::with_entry`], but replaces a [`AuthEntryState::Narrow`] entry by the desired one, in one edit.
+    ///
+    /// # Errors
+    /// The role has an entry with other content, or the text cannot be edited safely.
     pub(crate) fn with_widened_entry(&self, desired: &AuthEntry) -> Result<Option<Self>, AwsAuthError> {
         if !matches!(entry_state_in(self, desired), AuthEntryState::Narrow { .. }) {
             return self.with_entry(desired);

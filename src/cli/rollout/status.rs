@@ -126,9 +126,9 @@ fn describe(
         }
     }
     text += &groups("BEHIND", &status.behind);
-    if !status.drains_foreseen.is_empty() {
-        let header = ["DRAIN FORESEEN", "WHY"].map(str::to_owned);
-        let rows = status.drains_foreseen.iter().map(|drain| [drain.group.clone(), drain.message.clone()]);
+    if !status.drain_forecasts.is_empty() {
+        let header = ["DRAIN FORECAST", "WHY"].map(str::to_owned);
+        let rows = status.drain_forecasts.iter().map(|drain| [drain.group.clone(), drain.message.clone()]);
         text += "\n";
         text += &table(&[header].into_iter().chain(rows).collect::<Vec<_>>(), "  ");
     }
@@ -336,7 +336,7 @@ mod tests {
                     {"name": "general", "state": "Waiting", "groups": 38, "done": 0, "failed": 0, "waiting": {"Locked": 1, "WaveNotOpen": 37}},
                 ],
                 "budget": {"limits": [{"of": "nodes", "used": 44, "limit": 44}], "users": [{"group": "team-a/db", "nodes": 20}], "oversized": [{"group": "team-a/pool", "nodes": 50}]},
-                "drainsForeseen": [{"group": "team-c/db", "message": "drains for r14 (wave general) are expected to block. StatefulSet team-c/db: PodDisruptionBudget db"}],
+                "drainForecasts": [{"group": "team-c/db", "message": "drains for r14 (wave general) are expected to block. StatefulSet team-c/db: PodDisruptionBudget db"}],
                 "behind": [{"group": "team-b/redis", "revision": "r13", "reason": "Locked", "message": "the annotation lock-upgrades on the Namespace keeps the group from r14"}],
             },
         });

@@ -138,20 +138,20 @@ pub(super) fn rollout_ended(group: &InstanceGroup) -> Vec<ConditionUpdate> {
         let (reason, message) = (reason.to_owned(), String::new());
         is_true.then_some(ConditionUpdate { condition_type, status: false, reason, message })
     };
-    let all = [(condition::ROLLOUT_PENDING, "NotPending"), (condition::DRAIN_FORESEEN, "NotForeseen")];
+    let all = [(condition::ROLLOUT_PENDING, "NotPending"), (condition::DRAIN_FORECAST, "NotForecast")];
     all.into_iter().filter_map(ended).collect()
 }
 
 /// The condition about drains that are expected to block. It is not set before there is one, and stays while that is unknown.
 pub(super) fn drain_forecast(group: &InstanceGroup, context: &GroupContext) -> Option<ConditionUpdate> {
     let conditions = group.status.iter().flat_map(|status| &status.conditions);
-    let exists = conditions.into_iter().any(|condition| condition.r#type == condition::DRAIN_FORESEEN);
+    let exists = conditions.into_iter().any(|condition| condition.r#type == condition::DRAIN_FORECAST);
     let drain_forecast = context.drain_forecast.as_present();
     let is_known = context.drain_forecast.is_queried();
     (drain_forecast.is_some() || (exists && is_known)).then(|| ConditionUpdate {
-        condition_type: condition::DRAIN_FORESEEN,
+        condition_type: condition::DRAIN_FORECAST,
         status: drain_forecast.is_some(),
-        reason: if drain_forecast.is_some() { "EvictionBlocked" } else { "NotForeseen" }.to_owned(),
+        reason: if drain_forecast.is_some() { "EvictionBlocked" } else { "NotForecast" }.to_owned(),
         message: drain_forecast.cloned().unwrap_or_default(),
     })
 }
@@ -223,7 +223,7 @@ mod tests {
         let update = |exists: bool, drain_forecast: Lookup<String>| {
             let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
             if exists {
-                let condition = crate::api::Condition::new(condition::DRAIN_FORESEEN, true, "EvictionBlocked", "redis");
+                let condition = crate::api::Condition::new(condition::DRAIN_FORECAST, true, "EvictionBlocked", "redis");
                 group.status.get_or_insert_default().conditions.push(condition);
             }
             let context = GroupContext { drain_forecast, ..GroupContext::default() };

@@ -84,7 +84,7 @@ pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) ->
             kind @ (condition::ANNOTATIONS_IGNORED | condition::FIELDS_REJECTED | condition::WRITES_INEFFECTIVE),
             true,
         ) if !was_true || previous.is_none_or(|p| p.message != new.message) => Some(warning(kind)),
-        (condition::DRAIN_FORESEEN, true) if !was_true => Some(warning(condition::DRAIN_FORESEEN)),
+        (condition::DRAIN_FORECAST, true) if !was_true => Some(warning(condition::DRAIN_FORECAST)),
         (condition::RESOURCES_RETAINED, true) if !was_true => Some(match reason == USED_IN_OTHER_REGION {
             true => Event::warning(EventReason::RoleRetained, message()),
             false => warning(condition::RESOURCES_RETAINED),

@@ -212,7 +212,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     summary.slow = polled.patience.slow_groups(view.policy.patience.unsigned_abs());
     summary.budget = budget::status(ctx, &view, summary.begins_wait);
     let drains = drain_forecast::forecast(ctx, &view, &mut polled.drains, &next).await;
-    summary.drains_foreseen = drains.listed;
+    summary.drain_forecasts = drains.listed;
     trigger.enqueue_keys(drains.changed);
     ctx.stores.rollout.with_running(|running| running.update(&view, &summary));
     ctx.stores.rollout.with_yielding_groups(|groups| groups.update(&view, &summary, stuck));
@@ -483,7 +483,7 @@ fn is_transition(before: &BoundariesRevisionStatus, after: &BoundariesRevisionSt
             waits_for_more: 0,
             budget: None,
             slow: vec![],
-            drains_foreseen: vec![],
+            drain_forecasts: vec![],
             checks: vec![],
             ..status.clone()
         }

@@ -66,19 +66,40 @@ fn select_surplus<'a>(
     selected
 }
 
-/// Orders candidates: unavailable ones first (no node, or not ready), and last those whose drain pods will block.
-/// Within each class the oldest come first, round-robin over the zones.
+/// The class of a candidate, in the order in which they are replaced.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum CandidateClass {
+    /// It has no node, or its node is not ready.
+    Unavailable,
+    /// Its pods can be evicted, as far as it is known.
+    Available,
+    /// Pods will block its drain.
+    DrainBlocked,
+}
+
+impl CandidateClass {
+    fn of(member: &NodeInstance) -> Self {
+        if !member.is_available() {
+            Self::Unavailable
+        } else if member.node.as_ref().is_some_and(|node| node.drain_last) {
+            Self::DrainBlocked
+        } else {
+            Self::Available
+        }
+    }
+}
+
+/// Orders candidates by their class. Within each class the oldest come first, round-robin over the zones.
 fn order_candidates(mut members: Vec<&NodeInstance>) -> Vec<&NodeInstance> {
-    let rank = |m: &NodeInstance| (m.is_available(), m.is_available() && m.node.as_ref().is_some_and(|n| n.drain_last));
-    members.sort_by_key(|m| (rank(m), m.node.as_ref().map(|n| n.created_at), m.instance.id.clone()));
-    let mut rounds: BTreeMap<((bool, bool), &str), usize> = BTreeMap::new();
+    members.sort_by_key(|m| (CandidateClass::of(m), m.node.as_ref().map(|n| n.created_at), m.instance.id.clone()));
+    let mut rounds: BTreeMap<(CandidateClass, &str), usize> = BTreeMap::new();
     let mut ranked: Vec<_> = (members.into_iter())
         .map(|m| {
-            let round = rounds.entry((rank(m), m.instance.zone.as_str())).or_default();
+            let round = rounds.entry((CandidateClass::of(m), m.instance.zone.as_str())).or_default();
             *round += 1;
-            (rank(m), *round, m)
+            (CandidateClass::of(m), *round, m)
         })
         .collect();
-    ranked.sort_by_key(|(rank, round, _)| (*rank, *round));
+    ranked.sort_by_key(|(class, round, _)| (*class, *round));
     ranked.into_iter().map(|(_, _, m)| m).collect()
 }

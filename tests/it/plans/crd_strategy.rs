@@ -3,7 +3,7 @@
 use instance_manager::api::Condition;
 use instance_manager::api::spec_error::SpecError;
 use instance_manager::apply::Applied;
-use instance_manager::plan::{Step, StrategyStep};
+use instance_manager::plan::{EventKind, Step, StrategyStep};
 use instance_manager::provisioner::eks::observed::StrategyState;
 use instance_manager::provisioner::eks::rotation::crd_strategy::{build_request, needs_observation};
 use instance_manager::rotation::crd::decide::{ResourcePhase, StrategyResource};
@@ -259,7 +259,7 @@ fn failed_upgrade_keeps_its_event_name() {
     let applied = Applied { steps_done, ..Applied::new(plan) };
     let report = instance_manager::controller::report::report(&old, &applied, None, NOW);
     assert!(
-        report.transition_events.iter().any(|e| e.is_warning() && e.reason == "InstanceGroupUpgradeFailed"),
+        report.transition_events.iter().any(|e| e.kind == EventKind::Warning && e.reason == "InstanceGroupUpgradeFailed"),
         "{:?}",
         report.transition_events
     );

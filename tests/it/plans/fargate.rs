@@ -11,7 +11,7 @@ use instance_manager::auth::aws_auth::AuthEntryState;
 use instance_manager::aws::fargate::{FargateProfile, NewFargateProfile, ProfileStatus, RouteTable};
 use instance_manager::aws::{Cluster, NetworkObject, Role, Tag};
 use instance_manager::index::groups::QueuePosition;
-use instance_manager::plan::FargateStep;
+use instance_manager::plan::{EventKind, FargateStep};
 use instance_manager::plan::{IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Step};
 use instance_manager::provisioner::fargate::desired::DesiredSpec;
 use instance_manager::provisioner::fargate::input::PlanInput;
@@ -1095,7 +1095,7 @@ fn deletion_removes_profiles_then_the_rest() {
     let names: Vec<_> = kept.steps.iter().map(|p| p.step.name()).collect();
     assert_eq!(names, ["RemoveAwsAuthEntry", "RemoveFinalizer"]);
     assert!(
-        kept.events.iter().any(|event| event.is_warning() && event.message.contains("keeping the role fargate-role")),
+        kept.events.iter().any(|event| event.kind == EventKind::Warning && event.message.contains("keeping the role fargate-role")),
         "{kept:?}"
     );
     let plan = deletion_plan(&scenario.clone().with(|s| s.after = Some("team/db")), &[], Some(&role));

@@ -106,16 +106,8 @@ impl UserData {
 
     /// The value for a launch template.
     pub fn base64(&self) -> String {
-        base64::engine::general_purpose::STANDARD.encode(self.transmitted_bytes())
-    }
-
-    /// The size in bytes that counts against [`MAX_BYTES`].
-    pub fn transmitted_size(&self) -> usize {
-        self.transmitted_bytes().len()
-    }
-
-    fn transmitted_bytes(&self) -> &[u8] {
-        self.compressed.as_ref().unwrap_or(&self.bytes).expose()
+        let transmitted = self.compressed.as_ref().unwrap_or(&self.bytes);
+        base64::engine::general_purpose::STANDARD.encode(transmitted.expose())
     }
 }
 
