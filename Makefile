@@ -42,7 +42,7 @@ campaign: ## random worlds, changes and faults: SEED=n [COUNT=n | MINUTES=m] [VA
 	cargo build --locked
 	@tools/campaign $(if $(REPLAY),--replay $(REPLAY),$(if $(SEED),--seed $(SEED),--fixed)) $(if $(COUNT),--count $(COUNT)) $(if $(VARIANTS),--variants $(VARIANTS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SIZE),--size $(SIZE)) $(if $(ROLLOUTS),--rollouts) $(if $(SHRINK),--shrink)
 
-golden: ## regenerate the generated files: the CRD, its reference, golden files
+golden: ## regenerate the generated files: the CRDs, their references, golden files
 	UPDATE_GOLDEN=1 INSTA_UPDATE=always cargo test --locked --quiet --no-fail-fast
 
 advisories: ## known vulnerabilities of the dependencies; needs the RustSec database

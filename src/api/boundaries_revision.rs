@@ -89,7 +89,8 @@ pub struct BoundariesRevisionSpec {
     pub images: BTreeMap<String, String>,
     /// Where the content came from.
     pub from: RevisionSource,
-    /// What people order about the rollout of this revision.
+    /// What people order about the rollout of this revision. Users who may patch BoundariesRevisions set it; the controller
+    /// never does.
     #[serde(default)]
     pub orders: RolloutOrders,
 }

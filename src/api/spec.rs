@@ -130,20 +130,25 @@ use super::{
 )]
 pub struct InstanceGroupSpec {
     /// What provides the nodes: eks (an Auto Scaling group), eks-managed (an EKS managed node group) or eks-fargate (a
-    /// Fargate profile; also written fargate). Case does not matter.
+    /// Fargate profile; also written fargate). Case does not matter. Tenants may set it unless the cluster's boundaries
+    /// restrict it.
     #[schemars(regex(pattern = ProvisionerKind::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioner: Option<String>,
-    /// How nodes are replaced when their configuration changes; the default is a rolling update.
+    /// How nodes are replaced when their configuration changes; the default is a rolling update. Tenants may set the fields
+    /// that the cluster's boundaries do not restrict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,
-    /// Settings of the provisioner eks; required with that provisioner.
+    /// Settings of the provisioner eks; required with that provisioner. Tenants may set the fields that the cluster's
+    /// boundaries do not restrict.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eks: Option<EksSpec>,
-    /// Settings of the provisioner eks-managed; required with that provisioner.
+    /// Settings of the provisioner eks-managed; required with that provisioner. Tenants may set the fields that the cluster's
+    /// boundaries do not restrict.
     #[serde(rename = "eks-managed", skip_serializing_if = "Option::is_none")]
     pub eks_managed: Option<EksManagedSpec>,
-    /// Settings of the provisioner eks-fargate; required with that provisioner.
+    /// Settings of the provisioner eks-fargate; required with that provisioner. Tenants may set the fields that the cluster's
+    /// boundaries do not restrict.
     #[serde(rename = "eks-fargate", skip_serializing_if = "Option::is_none")]
     pub eks_fargate: Option<EksFargateSpec>,
 }
@@ -160,7 +165,8 @@ pub struct Strategy {
     /// Settings of the strategy type rollingUpdate.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<RollingUpdate>,
-    /// Settings of the strategy type crd.
+    /// Settings of the strategy type crd. Tenants may use the kinds, namespaces and scripts that policy.strategyKinds,
+    /// policy.strategyNamespaces and policy.strategyScripts of the cluster's ConfigMap allow.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crd: Option<CrdStrategy>,
     /// Settings of the strategy type managed.
@@ -203,7 +209,8 @@ pub struct RollingUpdate {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub join_timeout: Option<String>,
     /// Maximum number of healthy nodes that may be in standby at the same time while their replacements launch.
-    /// A number, or a percentage of the desired capacity, rounded up (default 0).
+    /// A number, or a percentage of the desired capacity, rounded up (default 0). policy.quotas of the cluster's ConfigMap
+    /// may limit it.
     #[schemars(schema_with = "int_or_percent")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_surge: Option<IntOrString>,

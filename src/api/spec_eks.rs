@@ -30,6 +30,7 @@ pub struct EksSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_size: Option<i64>,
     /// Maximum size of the Auto Scaling group, in nodes or, with instance weights, in units of capacity (default 0).
+    /// policy.quotas of the cluster's ConfigMap may limit the nodes and vCPUs of a namespace.
     #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_size: Option<i64>,
@@ -105,7 +106,8 @@ pub struct EksConfiguration {
     /// Settings of the kubelet and the container runtime.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootstrap_options: Option<BootstrapOptions>,
-    /// Maximum price of a Spot Instance, in US dollars per hour. When it is set, the group launches Spot Instances.
+    /// Maximum price of a Spot Instance, in US dollars per hour. When it is set, the group launches Spot Instances. A
+    /// recommendation overrides it; policy.spotRecommendationNamespaces of the cluster's ConfigMap limits who may give one.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot_price: Option<String>,
@@ -129,15 +131,18 @@ pub struct EksConfiguration {
     #[schemars(length(max = 200))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_data: Option<Vec<UserData>>,
-    /// Existing IAM role of the nodes, by name or ARN. By default the controller creates a role.
+    /// Existing IAM role of the nodes, by name or ARN. By default the controller creates a role. Tenants may name roles that
+    /// policy.roles of the cluster's ConfigMap allows.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role_name: Option<String>,
-    /// Existing instance profile of the nodes; ignored without roleName.
+    /// Existing instance profile of the nodes; ignored without roleName. Tenants may name profiles that policy.roles of the
+    /// cluster's ConfigMap allows.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_profile_name: Option<String>,
-    /// Additional IAM policies, by name or ARN, for the role that the controller creates.
+    /// Additional IAM policies, by name or ARN, for the role that the controller creates. Tenants may name policies that
+    /// policy.managedPolicies of the cluster's ConfigMap allows.
     #[schemars(length(max = 200), inner(length(max = 2048)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub managed_policies: Option<Vec<String>>,
@@ -373,7 +378,8 @@ pub struct LifecycleHook {
     #[schemars(length(max = 4096))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<String>,
-    /// ARN of the IAM role that may publish to notificationArn. A topic or queue needs one; a function does not.
+    /// ARN of the IAM role that may publish to notificationArn. A topic or queue needs one; a function does not. Tenants may
+    /// name roles that policy.roles of the cluster's ConfigMap allows.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role_arn: Option<String>,

@@ -25,7 +25,8 @@ pub struct EksManagedSpec {
     #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_size: Option<i64>,
-    /// Maximum number of nodes, from 1 to 10000; required after the merge.
+    /// Maximum number of nodes, from 1 to 10000; required after the merge. policy.quotas of the cluster's ConfigMap may limit
+    /// the nodes and vCPUs of a namespace.
     #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_size: Option<i64>,
@@ -69,7 +70,7 @@ pub struct EksManagedConfiguration {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<NodegroupTaint>>,
     /// ARN of the IAM role of the nodes; required after the merge. The role must exist and have the policies that EKS
-    /// nodes need.
+    /// nodes need. Tenants may name roles that policy.roles of the cluster's ConfigMap allows.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_role: Option<String>,
@@ -167,7 +168,8 @@ pub struct EksFargateSpec {
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
-    /// ARN of an existing pod execution role of the cluster's account. By default the controller creates a role.
+    /// ARN of an existing pod execution role of the cluster's account. By default the controller creates a role. Tenants may
+    /// name roles that policy.roles of the cluster's ConfigMap allows.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_execution_role_arn: Option<String>,
@@ -176,7 +178,8 @@ pub struct EksFargateSpec {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Vec<String>>,
     /// Selectors of the pods that run on Fargate, at most 5; at least one is required after the merge. A pod must match
-    /// at least one of them.
+    /// at least one of them. Tenants may select pods of their own namespace, and of those that policy.fargateNamespaces of
+    /// the cluster's ConfigMap allows.
     #[schemars(length(max = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selectors: Option<Vec<FargateSelector>>,

@@ -56,6 +56,17 @@ pub(crate) fn find_violations(spec: &Value) -> Vec<SchemaViolation> {
 
 /// Decodes a spec.
 ///
+/// ```
+/// use instance_manager::api::decode_spec;
+/// use serde_json::json;
+///
+/// let spec = decode_spec(&json!({"eks": {"minSize": 1, "maxSize": 3}})).unwrap();
+/// assert_eq!(spec.eks.unwrap().max_size, Some(3));
+///
+/// let errors = decode_spec(&json!({"eks": {"maxSize": "three"}})).unwrap_err();
+/// assert_eq!(errors[0].path, "spec.eks.maxSize");
+/// ```
+///
 /// # Errors
 /// All errors in the spec.
 pub fn decode_spec(spec: &Value) -> Result<InstanceGroupSpec, Vec<SchemaViolation>> {

@@ -83,6 +83,17 @@ pub(super) struct ConditionalDefaults {
 impl Boundaries {
     /// Parses the ConfigMap's data. Missing and empty keys are allowed.
     ///
+    /// ```
+    /// use instance_manager::boundaries::Boundaries;
+    ///
+    /// let defaults = "spec:\n  eks:\n    minSize: three\n".to_owned();
+    /// let found = Boundaries::parse(&[("defaults".to_owned(), defaults)].into()).unwrap_err();
+    /// assert_eq!(
+    ///     found.errors[0].to_string(),
+    ///     "defaults line 3: spec.eks.minSize: \"three\" is not a whole number; write a whole number"
+    /// );
+    /// ```
+    ///
     /// # Errors
     /// All errors of all keys; probable mistakes are returned as warnings.
     pub fn parse(data: &BTreeMap<String, String>) -> Result<(Self, Vec<ConfigWarning>), ConfigErrors> {

@@ -95,7 +95,7 @@ mod tests {
     use super::*;
     use crate::api::NodeCounts;
 
-    /// The controller was stopped during a rotation: who sees only that the group rotates waits for ever.
+    /// The controller was stopped during a rotation: a user who sees only that the group rotates waits forever.
     #[test]
     fn timeout_names_its_possible_causes_beside_an_old_status() {
         let status = |reason: &str, message: &str| InstanceGroupStatus {

@@ -130,7 +130,7 @@ fn describe(release: &Release, only_planned: bool) -> String {
         Release::NotNeeded(why) => (*why).to_owned(),
         Release::Skipped(why) => format!("skipped, because it cannot be read: {why}"),
         Release::Unknown(error) => {
-            format!("refused: nobody knows whether its nodes are being replaced: {error}; run this again")
+            format!("refused: it is unknown whether its nodes are being replaced: {error}; run this again")
         }
         Release::RotationInProgress(instance) => format!(
             "refused: {instance} is being replaced or is outdated; let the rotation finish, or restore the old value"
@@ -175,7 +175,7 @@ mod tests {
     use crate::aws::samples::scaling_group;
     use crate::cli::plan::rollout::GroupRollout;
 
-    /// Whoever starts the Keiko controller next must know which groups are still pinned.
+    /// The user who starts the Keiko controller next must know which groups are still pinned.
     #[tokio::test]
     async fn group_that_aws_does_not_change_is_named_and_keeps_no_other_group() {
         let fake = Arc::new(FakeAws::default());
@@ -202,7 +202,7 @@ mod tests {
         assert!(lines[3].contains("skipped, because it cannot be read: its spec is invalid"), "{}", lines[3]);
     }
 
-    /// A group that rotates may not be left half way, and without an answer nobody knows which ones do.
+    /// A group that rotates may not be left half way, and without an answer it is unknown which ones do.
     #[test]
     fn group_that_could_not_be_read_blocks_the_release() {
         let release = Release::Unknown("AutoScaling DescribeAutoScalingGroups: Throttling".into());

@@ -141,7 +141,7 @@ mod tests {
         assert!(next_event(&mut reported, &[outage("Throttling", later)], later).is_some());
     }
 
-    /// Nobody knows whether AWS answers a call that is no longer made, and the admin would wait for the end of the outage.
+    /// AWS may answer a call that is no longer made, but the controller does not see it: the outage would have no end.
     #[test]
     fn outage_of_a_call_that_is_no_longer_made_ends() {
         let (start, mut reported) = (Instant::now(), None);

@@ -6,6 +6,13 @@ use serde::Serialize;
 pub(crate) const TEMPLATE_VERSION: &str = "template version";
 
 /// One difference between the observed and the desired state.
+///
+/// ```
+/// use instance_manager::plan::Drift;
+///
+/// assert_eq!(Drift::new("image", "ami-1", "ami-2").to_string(), "image: ami-1 -> ami-2");
+/// assert_eq!(Drift::new("tags.team", "", "web").to_string(), "tags.team: (none) -> web");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Drift {
     /// The field, named as in the InstanceGroup, for example `image`.

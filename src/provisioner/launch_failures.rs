@@ -66,7 +66,7 @@ fn is_about_metadata_tags(message: &str) -> bool {
 mod tests {
     use super::*;
 
-    /// The key that EC2 names is Kubernetes' own; nobody would guess that a default of the account forbids it.
+    /// The key that EC2 names is Kubernetes' own; no user would guess that a default of the account forbids it.
     #[test]
     fn launches_refused_for_their_tag_keys_name_the_default_of_the_account() {
         let message = r"'kubernetes.io/cluster/demo' is not a valid tag key. Tag keys must match pattern \

@@ -1,18 +1,18 @@
-"""deploy/argocd-health.lua, run by a Lua interpreter of the version that Argo CD has (5.1)."""
+"""The scripts deploy/argocd-health*.lua, run by a Lua interpreter of the version that Argo CD has (5.1)."""
 
 import pathlib
 
 import pytest
 from lupa import lua51
 
-SCRIPT = (pathlib.Path(__file__).resolve().parents[2] / "deploy" / "argocd-health.lua").read_text()
+DEPLOY = pathlib.Path(__file__).resolve().parents[2] / "deploy"
 
 
-def health_of(group):
-    """What the script returns for an object."""
+def health_of(found, script="argocd-health.lua"):
+    """What a script returns for an object."""
     lua = lua51.LuaRuntime()
-    lua.globals()["obj"] = lua.table_from(group, recursive=True)
-    return dict(lua.execute(SCRIPT))
+    lua.globals()["obj"] = lua.table_from(found, recursive=True)
+    return dict(lua.execute((DEPLOY / script).read_text()))
 
 
 def conditions(reason, message, **true):
@@ -50,4 +50,39 @@ CASES = {
 def test_argo_cd_shows_the_state_of_a_group(found, status, message):
     """A wave of a sync waits for Healthy, and people look at what is Degraded."""
     health = health_of(found)
+    assert health["status"] == status and message in health["message"]
+
+
+def revision(phase, data=("image", "rollout"), waves=(), halt=None, **orders):
+    """A BoundariesRevision as the controller stores it; without a phase, it has no status."""
+    found = {"spec": {"number": 14, "data": dict.fromkeys(data, "text"), "orders": orders}}
+    if phase:
+        listed = [{"type": "Progressing", "status": "True"}, {"type": "Halted", "status": str(halt is not None), "message": halt or ""}]
+        found["status"] = {"phase": phase, "waves": list(waves), "conditions": listed}
+    return found
+
+
+CANARY = {"name": "canary", "state": "Passed", "groups": 1, "done": 1}
+EARLY = {"name": "early", "state": "Open", "groups": 3, "done": 2}
+LATE = {"name": "late", "state": "Waiting", "groups": 3, "done": 0, "why": "it waits for an approval"}
+REVISIONS = {
+    "without a rollout": (revision(None, data=["image"]), "Healthy", "at once"),
+    "stored a moment ago": (revision(None), "Progressing", "not begun"),
+    "assessing": (revision("Assessing"), "Progressing", "Assessing"),
+    "rolling": (revision("Rolling", waves=[CANARY, EARLY, LATE]), "Progressing", "wave early is Open: 2 of 3 groups are done"),
+    "waiting for an approval": (revision("Rolling", waves=[CANARY, LATE]), "Progressing", "wave late is Waiting: it waits for an approval"),
+    "paused": (revision("Rolling", waves=[EARLY], paused=True), "Suspended", "paused"),
+    "halted": (revision("Halted", waves=[EARLY], halt="team-a/web: LaunchFailed"), "Degraded", "team-a/web: LaunchFailed"),
+    "halted while it is paused": (revision("Halted", halt="team-a/web: LaunchFailed", paused=True), "Degraded", "LaunchFailed"),
+    "returning": (revision("Returning", halt="r14 was aborted"), "Degraded", "r14 was aborted"),
+    "aborted": (revision("Aborted", halt="r14 was aborted; revert it in Git"), "Suspended", "revert it in Git"),
+    "complete": (revision("Complete", waves=[CANARY]), "Healthy", "Complete"),
+    "superseded": (revision("Superseded", waves=[EARLY]), "Healthy", "Superseded"),
+}
+
+
+@pytest.mark.parametrize(("found", "status", "message"), REVISIONS.values(), ids=REVISIONS)
+def test_argo_cd_shows_the_state_of_a_rollout(found, status, message):
+    """An admin who looks at the cluster in Argo CD alone must see that a change halted."""
+    health = health_of(found, "argocd-health-revision.lua")
     assert health["status"] == status and message in health["message"]

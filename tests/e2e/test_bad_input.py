@@ -120,7 +120,7 @@ def fail_launches(group, code):
 
 
 def test_a_launch_that_a_default_of_the_account_refuses_names_it(tenant):
-    """The tag key that EC2 names is Kubernetes' own: nobody would look for the cause among the account's defaults."""
+    """The tag key that EC2 names is Kubernetes' own: no user would look for the cause among the account's defaults."""
     group = tenant.group(size=(1, 3)).wait_ready(nodes=1)
     words = "'kubernetes.io/cluster/demo' is not a valid tag key. Tag keys must match pattern. Launching EC2 instance failed."
     group.cloud.control("POST", "launch-failure", group=group.scaling_group, code="InvalidParameterValue", message=words)

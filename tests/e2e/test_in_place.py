@@ -96,7 +96,7 @@ def test_a_scale_out_gets_new_labels_and_a_node_that_registers_again_is_changed_
 
 @contextlib.contextmanager
 def denied_label(cloud, value):
-    """An admission policy that lets nobody give a node the label `team` with this value."""
+    """An admission policy that lets no client give a node the label `team` with this value."""
     place, name = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic", f"no-{value}"
     given, had = (f"'team' in {where}.metadata.labels && {where}.metadata.labels['team'] == '{value}'" for where in ("object", "oldObject"))
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"], "operations": ["UPDATE"]}

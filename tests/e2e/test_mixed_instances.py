@@ -153,8 +153,8 @@ def take_out(group, name):
     group.cloud.boto("autoscaling").update_auto_scaling_group(AutoScalingGroupName=group.scaling_group, MixedInstancesPolicy=policy)
 
 
-def catalogue_reads(cloud, after=0):
-    """How often the controller has begun to read the catalogue of instance types."""
+def catalog_reads(cloud, after=0):
+    """How often the controller has begun to read the catalog of instance types."""
     reads = [e for e in cloud.aws_events(after) if e["kind"] == "read" and e["caller"]["key"] == "controller"]
     return sum(e["operation"] == "DescribeInstanceTypeOfferings" for e in reads)
 
@@ -173,7 +173,7 @@ def test_an_instance_type_pool_contains_similar_types(make_tenant, shared):
     group.wait(lambda g: g.asg()["MaxSize"] == 5, what="the new size")
     group.wait_ready(nodes=1)
     assert types(group) == pool
-    assert catalogue_reads(shared) > 0 and catalogue_reads(shared, mark) == 0
+    assert catalog_reads(shared) > 0 and catalog_reads(shared, mark) == 0
     before = set(group.instances())
     take_out(group, "m5d.large")
     group.wait(lambda g: types(g) == pool, what="the removed type")
@@ -197,7 +197,7 @@ def test_a_new_instance_type_joins_the_pool_only_with_another_change(own_cloud, 
     group.patch_spec(eks={"maxSize": 5})
     group.wait(lambda g: g.asg()["MaxSize"] == 5, what="the new size")
     group.wait_ready(nodes=1)
-    assert catalogue_reads(cloud, mark) > 0 and types(group) == pool
+    assert catalog_reads(cloud, mark) > 0 and types(group) == pool
     group.patch_spec(image=cloud["amis"]["amazonlinux2023"][1])
     group.wait(lambda g: g.pinned() == "2", what="the new version")
     assert sorted(types(group)) == sorted([*pool, "m5q.large"])

@@ -78,6 +78,36 @@ fn no_field_is_checked_by_a_pattern_that_people_read() {
     assert_eq!(provisioner["message"], "must be one of eks, eks-managed, eks-fargate, fargate");
 }
 
+/// A tenant learns from `kubectl explain` that the admin limits a field, before the controller refuses a value.
+#[test]
+fn field_that_a_policy_limits_names_that_policy() {
+    let crd: serde_json::Value = serde_yaml::from_str(&api::crd_yaml()).expect("the CRD is YAML");
+    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
+    for (path, policy) in [
+        ("spec.eks.maxSize", "quotas"),
+        ("spec.eks.configuration.roleName", "roles"),
+        ("spec.eks.configuration.instanceProfileName", "roles"),
+        ("spec.eks.configuration.lifecycleHooks[].roleArn", "roles"),
+        ("spec.eks.configuration.managedPolicies", "managedPolicies"),
+        ("spec.eks.configuration.spotPrice", "spotRecommendationNamespaces"),
+        ("spec.eks-managed.maxSize", "quotas"),
+        ("spec.eks-managed.configuration.nodeRole", "roles"),
+        ("spec.eks-fargate.podExecutionRoleArn", "roles"),
+        ("spec.eks-fargate.selectors", "fargateNamespaces"),
+        ("spec.strategy.crd", "strategyKinds"),
+        ("spec.strategy.crd", "strategyNamespaces"),
+        ("spec.strategy.crd", "strategyScripts"),
+        ("spec.strategy.rollingUpdate.maxSurge", "quotas"),
+    ] {
+        let field = path.split('.').fold(schema, |schema, name| match name.strip_suffix("[]") {
+            Some(name) => &schema["properties"][name]["items"],
+            None => &schema["properties"][name],
+        });
+        let text = field["description"].as_str().unwrap_or_default();
+        assert!(text.contains(&format!("policy.{policy}")), "{path}: {text}");
+    }
+}
+
 #[test]
 fn spec_has_no_required_fields() {
     let crd: serde_json::Value = serde_yaml::from_str(&api::crd_yaml()).expect("the CRD is YAML");

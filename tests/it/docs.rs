@@ -1,5 +1,5 @@
-//! Documents that repeat what the code says are held to it. `make golden` regenerates the reference and the CloudFormation
-//! template.
+//! Documents that repeat what the code says are held to it. `make golden` regenerates the references and the
+//! CloudFormation template.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
@@ -216,28 +216,46 @@ fn iam_policy_writes_are_conditional() {
     }
 }
 
-#[test]
-fn reference_matches_crd() {
-    let generated = reference();
-    if std::env::var_os("UPDATE_GOLDEN").is_some() {
-        std::fs::write(path("docs/reference.md"), &generated).expect("the reference is written");
-    }
-    assert!(read("docs/reference.md") == generated, "docs/reference.md is stale: run make golden");
-}
-
-fn reference() -> String {
-    let crd: Value = serde_yaml::from_str(&api::crd_yaml()).expect("the CRD is YAML");
-    let version = &crd["spec"]["versions"][0];
-    let schema = &version["schema"]["openAPIV3Schema"]["properties"];
-    let mut out = String::from(
+/// A definition in `crds/`, the page that is generated from it, the beginning of that page, and the name in `kubectl get`.
+const REFERENCES: [(&str, &str, &str, &str); 2] = [
+    (
+        "instancegroups.yaml",
+        "docs/reference.md",
         "# Reference of the InstanceGroup\n\nGenerated from the CustomResourceDefinition by `make golden`; `kubectl explain ig.spec --recursive` shows the same.\n\
          No field of `spec` is required in a tenant's resource, because the cluster's ConfigMap may supply it.\nRequired fields are checked after the merge.\n",
-    );
+        "instancegroups",
+    ),
+    (
+        "boundariesrevisions.yaml",
+        "docs/revision-reference.md",
+        "# Reference of the BoundariesRevision\n\nGenerated from the CustomResourceDefinition by `make golden`; `kubectl explain brev.spec --recursive` shows the same.\n\
+         The controller creates a revision for each content of the ConfigMap, and writes its `status`.\nPeople change `spec.orders` alone, by `instance-manager rollout` or `kubectl patch`: see [rollouts](rollouts.md#orders).\n",
+        "boundariesrevisions",
+    ),
+];
+
+#[test]
+fn references_match_the_crds() {
+    let definitions = BTreeMap::from(api::crd_files());
+    for (file, page, introduction, plural) in REFERENCES {
+        let generated = reference(&definitions[file], introduction, plural);
+        if std::env::var_os("UPDATE_GOLDEN").is_some() {
+            std::fs::write(path(page), &generated).expect("the reference is written");
+        }
+        assert!(read(page) == generated, "{page} is stale: run make golden");
+    }
+}
+
+fn reference(definition: &str, introduction: &str, plural: &str) -> String {
+    let crd: Value = serde_yaml::from_str(definition).expect("the CRD is YAML");
+    let version = &crd["spec"]["versions"][0];
+    let schema = &version["schema"]["openAPIV3Schema"]["properties"];
+    let mut out = introduction.to_owned();
     for part in ["spec", "status"] {
         let _ = write!(out, "\n## {part}\n\n| field | type | meaning |\n| --- | --- | --- |\n");
         fields(&schema[part], part, &mut out);
     }
-    out.push_str("\n## Columns of `kubectl get instancegroups`\n\n| column | from |\n| --- | --- |\n");
+    let _ = write!(out, "\n## Columns of `kubectl get {plural}`\n\n| column | from |\n| --- | --- |\n");
     for column in version["additionalPrinterColumns"].as_array().into_iter().flatten() {
         let _ = writeln!(
             out,
@@ -271,4 +289,46 @@ fn kind(field: &Value) -> String {
         Some(other) => other.to_owned(),
         None => "any".into(),
     }
+}
+
+/// The fields that the parser of the key `rollout` accepts, as paths such as `waves[].soak`.
+fn rollout_fields() -> BTreeSet<String> {
+    let places = BTreeMap::from([
+        ("POLICY", ""),
+        ("WAVE", "waves[]."),
+        ("WINDOW", "windows[]."),
+        ("FREEZE", "freezes[]."),
+        ("DEFERRAL", "deferral[]."),
+        ("BUDGET", "budget."),
+        ("CHECK", "checks[]."),
+        ("DELAY", "delay[]."),
+    ]);
+    let mut found = BTreeSet::new();
+    for file in std::fs::read_dir(path("src/boundaries")).expect("the folder exists").flatten() {
+        if !file.file_name().to_string_lossy().starts_with("rollout_") {
+            continue;
+        }
+        let source = std::fs::read_to_string(file.path()).expect("it is readable");
+        for declared in source.split("\nconst ").skip(1) {
+            let named = declared.split_once("_KEYS: [&str; ").filter(|(name, _)| !name.contains(' '));
+            let Some((name, rest)) = named else { continue };
+            let place = places.get(name).unwrap_or_else(|| panic!("give {name}_KEYS a place here, and its rows"));
+            let list = rest.split_once('[').expect("a list").1.split_once(']').expect("its end").0;
+            found.extend(list.split('"').skip(1).step_by(2).map(|field| format!("{place}{field}")));
+        }
+    }
+    found
+}
+
+/// An admin writes a policy from this page alone: a field without a row would be a safeguard that no admin finds.
+#[test]
+fn reference_of_the_rollout_has_a_row_for_each_field() {
+    let page = read("docs/rollout-reference.md");
+    let mut documented = BTreeSet::new();
+    for row in page.lines().filter(|line| line.starts_with("| `")) {
+        let cells: Vec<_> = row.trim_matches('|').split(" | ").map(str::trim).collect();
+        assert!(cells.len() == 5 && cells.iter().all(|cell| !cell.is_empty()), "a cell is missing: {row}");
+        assert!(documented.insert(cells[0].trim_matches('`').to_owned()), "two rows for {}", cells[0]);
+    }
+    assert_eq!(documented, rollout_fields());
 }

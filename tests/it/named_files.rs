@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 const PAGES: [&str; 2] = ["CONTRIBUTING.md", "docs/ARCHITECTURE.md"];
 
 /// Folders and files at the top of the repository in which the pages name something.
-const PLACES: [&str; 14] = [
+const PLACES: [&str; 15] = [
     "src",
     "tests",
     "localcloud",
@@ -20,6 +20,7 @@ const PLACES: [&str; 14] = [
     "tools",
     ".ci",
     "deny.toml",
+    "Cargo.toml",
     "CONTRIBUTING.md",
 ];
 

@@ -99,6 +99,18 @@ pub fn contains_role(changed: &BTreeSet<String>, role_arn: &str) -> bool {
 /// Adds the desired entries that are absent, in order. Entries in conflict are skipped; see [`MapRoles::entry_state`]. `None`
 /// when there is nothing to add.
 ///
+/// ```
+/// use instance_manager::auth::aws_auth::{AuthEntry, AuthEntryState, MapRoles, add_entries};
+///
+/// let admins = "- rolearn: arn:aws:iam::1:role/admins # by hand\n  username: admin\n  groups: [system:masters]\n";
+/// let nodes = AuthEntry::for_nodes("arn:aws:iam::1:role/nodes", false);
+/// let edited = add_entries(Some(admins), &[nodes.clone()]).unwrap().expect("an entry is absent");
+///
+/// assert!(edited.starts_with(admins), "other entries stay byte for byte");
+/// assert_eq!(MapRoles::parse(Some(&edited)).entry_state(&nodes), AuthEntryState::Present);
+/// assert_eq!(add_entries(Some(&edited), &[nodes]), Ok(None));
+/// ```
+///
 /// # Errors
 /// The text cannot be parsed, or cannot be edited safely.
 pub fn add_entries(map_roles: Option<&str>, desired: &[AuthEntry]) -> Result<Option<String>, AwsAuthError> {

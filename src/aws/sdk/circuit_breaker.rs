@@ -137,8 +137,8 @@ mod tests {
         assert_eq!(breaker.lasting(minute, at(61)), []);
     }
 
-    /// A user reverts a change whose call failed. Nobody makes this call any more, and an outage weeks later would be told
-    /// with its name and its time.
+    /// A user reverts a change whose call failed. The controller no longer makes this call, and would report an outage
+    /// weeks later with its name and its time.
     #[test]
     fn call_that_is_no_longer_made_is_no_outage() {
         let (breaker, start) = (CircuitBreaker::default(), Instant::now());

@@ -242,7 +242,7 @@ async fn halt_and_pause_lock_a_group_that_replaces_nodes_and_a_freeze_blocks_fur
 }
 
 /// A person aborts a change, or reverts it, while a group reads AWS for its plan. The plan is from before, so nodes would
-/// go for a revision that nobody wants any more, outside of the budget, and EKS takes no update of a managed group back.
+/// be replaced for a revision that has ended, outside of the budget, and EKS takes no update of a managed group back.
 #[tokio::test]
 async fn node_is_not_begun_for_a_revision_that_ended_while_the_group_was_planned() {
     let open = open_rollout("budget: {nodes: 1}\nwaves: [{name: rest}]");
@@ -394,8 +394,8 @@ async fn group_says_that_its_switch_cannot_be_recorded() {
     assert!(events[0].contains("StatusNotWritten") && events[0].contains("status.example.com"), "{}", events[0]);
 }
 
-/// A CRD of an older release drops the record each time. The group would announce its switch again and again, and nobody
-/// would learn why it never begins.
+/// A CRD of an older release drops the record each time. The group would announce its switch again and again, and no
+/// user would learn why it never begins.
 #[tokio::test]
 async fn group_says_that_its_switch_is_not_kept() {
     let (test, group, events) = switching_group(200, json!({"metadata": {"resourceVersion": "8"}}));

@@ -112,7 +112,7 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
         old.source != active.source || old.revision != active.revision || old.warnings != active.warnings
     };
     let old = ctx.stores.boundaries.get();
-    // Nobody may have published what this process activated while it did not lead.
+    // No leader may have published what this process activated while it did not lead.
     let reported = match ctx.stores.boundaries_reported.load(Ordering::Acquire) {
         true => old.clone(),
         false => Arc::default(),

@@ -167,7 +167,7 @@ pub fn resolve_with_errors(
 }
 
 /// The error of a role that is not of the cluster's account. EKS rejects it for a profile, but an entry in aws-auth would let
-/// whoever may assume it join as any node.
+/// each principal that may assume it join as any node.
 fn foreign_role(arn: &str, partition: &str, account: &str) -> Option<SpecError> {
     let is_own = arn.starts_with(&format!("arn:{partition}:iam::{account}:"));
     let (path, rule) = (format!("{SPEC_PATH}.podExecutionRoleArn"), "is not a role of the cluster's account");

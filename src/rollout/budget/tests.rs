@@ -77,7 +77,7 @@ fn unused_reservation_of_a_group_is_released() {
 }
 
 /// The object of a group cannot be decoded any more, so that nothing is planned for it. It would go before every group that
-/// has not begun, for as long as nobody corrects it.
+/// has not begun, until a user corrects it.
 #[test]
 fn group_that_cannot_be_decoded_keeps_no_other_from_beginning() {
     let (mut budget_usage, now) = (BudgetUsage::default(), Instant::now());

@@ -124,7 +124,7 @@ fn nodes_of_a_deleted_template_stay_while_they_run_the_desired_content() {
     assert_eq!(
         cordon.reasons[0].to_string(),
         "launch template: lt-1 -> lt-2 (made again, because lt-1 was gone)",
-        "nobody knows the ids by heart"
+        "no user knows the ids by heart"
     );
     // The next version of the new template takes the number 2. Only its own versions are read.
     let next = later(NEW_IMAGE).with(|s| {

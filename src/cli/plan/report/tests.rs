@@ -2,7 +2,7 @@ use super::*;
 use crate::api::{Condition, InstanceGroupSpec, group_id};
 use crate::plan::blocked_plan;
 
-/// A pipeline that merges on `nothing would change` must not merge what nobody has planned.
+/// A pipeline that merges on `nothing would change` must not merge what was not planned.
 #[test]
 fn report_without_a_plan_is_an_error_although_it_names_no_group() {
     let mut report = PlanReport::new(vec![], &ActiveBoundaries::default());
@@ -31,7 +31,7 @@ fn blocked_deletion_removes_nothing_unless_it_is_retried() {
     assert!(!keeps_nodes(&retried), "EKS drains the nodes again");
 }
 
-/// A daily `plan -A` in CI must not report the same waiting deletion as a change for ever.
+/// A daily `plan -A` in CI must not report the same waiting deletion as a change forever.
 #[test]
 fn deletion_that_was_blocked_before_is_no_change() {
     let stalled = Condition::new(condition::STALLED, true, "DeletionProtected", "");
