@@ -163,7 +163,7 @@ def _availability(run, group):
         gone = before - available()
         if not act:
             lost |= {instance: when for instance in gone}
-        if act and gone and when < run.deleted_at(group) and not run.is_deleted(group, when):
+        if act and gone and not run.is_deleted(group, when):
             recently = [instance for instance, at in lost.items() if instance not in available() and between(at, when) < GRACE]
             wanted = min([count for at, count in desired if between(at, when) < GRACE] + [desired[-1][1]])
             unavailable = wanted - len(available()) - len(recently)

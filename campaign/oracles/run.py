@@ -90,10 +90,6 @@ class Run:
         found = [(e["time"], e["to"]["spec"] if e["what"] == "apply" else None) for e in self.journal if e["what"] in ("apply", "delete") and e["group"] == group]
         return found
 
-    def deleted_at(self, group):
-        """When the group was first deleted."""
-        return next((when for when, spec in self.specs(group) if spec is None), "9")
-
     def is_deleted(self, group, when):
         """Whether the group is gone at a moment, or its last deletion has not ended: by the runner's notes and the audit log.
 

@@ -434,6 +434,36 @@ def test_a_deletion_is_not_a_rotation():
     assert {"needless_rotation", "availability"} <= found(story.run()), "a person created it again long ago"
 
 
+def created_again(story):
+    """The group is deleted with its nodes, and created again with three others."""
+    story.note("delete", group="alpha")
+    story.write("delete", "instancegroups", "alpha", None, user="admin")
+    all_nodes_go(story)
+    for number in range(3):
+        story.instance(number, "gone")
+        story.node(number, "gone")
+    story.note("apply", group="alpha", to=story.group, bad=False)
+    story.write("patch", "instancegroups", "alpha", {}, user="admin", code=201)
+    for number in range(3, 6):
+        story.node(number, "joined")
+        story.instance(number, "InService")
+        story.node(number, "ready")
+    story.wait(60)
+
+
+def test_a_group_that_was_created_again_is_judged():
+    """Half of the worlds delete a group and create it again: its nodes serve as those of any other group."""
+    story = Story()
+    created_again(story)
+    story.cordon(3)
+    assert found(story.run()) == set()
+    story = Story()
+    created_again(story)
+    story.cordon(3)
+    story.cordon(4)
+    assert "availability" in found(story.run())
+
+
 def test_a_group_that_was_replaced_before_it_was_seen():
     """No log says what the controller attached for the spec of the previous object."""
     def replaced(seconds, released=False):
