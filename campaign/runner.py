@@ -28,7 +28,7 @@ RESUME = 10
 SETTLE = 60
 """How long a settle in the middle of a scenario may take, in seconds: faults may be at work."""
 LATE = 85
-"""How long the last writes of a run may take that nothing waits for, in seconds."""
+"""Until when the last writes of a run may come that nothing waits for, in seconds."""
 IDLE = 4
 """How long a controller that has something to do may write nothing, in seconds: more than its poll interval."""
 START = 40
@@ -344,10 +344,15 @@ class Runner:
         else:
             self.wait(trigger["after"])
 
-    def _wait_for_late_writes(self):
-        """A join entry that another one took the place of goes a while later, and AWS may be late to say why an instance left."""
-        inactivity = WriteInactivity(self._writes)
-        self.wait_until(lambda: inactivity.seconds() > 2 * self.settings["resync"] + 10, LATE)
+    def _late_writes_end(self):
+        """Waits until nothing has been written for longer than a resync; whether it came to that.
+
+        A join entry that another one took the place of goes a while later, and AWS may be late to say why an instance left.
+        """
+        resync, inactivity = self.settings["resync"], WriteInactivity(self._writes)
+        # The settle before has seen the first seconds of it.
+        needed = 2 * resync + 10 if scenarios.is_wide(self.scenario) else max(0, resync - self.settings["quiet"])
+        return bool(self.wait_until(lambda: inactivity.seconds() > needed, LATE + needed))
 
     def _wait_for_writes(self, count):
         """Waits for the controller's next writes, or until it writes nothing any more."""
@@ -457,12 +462,13 @@ class Runner:
         if self._fill_empty_groups():
             self.wait(self.settings["resync"])
             self.settle(self._patience(), resume=True)
-        if self.scenario.get("wide"):
-            self._wait_for_late_writes()
+        self.note("settled")
+        ended = self._late_writes_end()
         unsettled = self.unsettled()
         end = self._picture()
-        self.note("end", unsettled=unsettled)
-        self.wait(self.settings["quiet"])
+        self.note("end", **{"unsettled": unsettled, "late writes ended": ended})
+        # A write with each resync is seen only while one passes.
+        self.wait(max(self.settings["quiet"], self.settings["resync"]))
         self.note("quiet")
         left = self._delete_all()
         world = {"subnets": self.cloud["subnets"], "security_group": self.cloud["security_group"], "foreign_resources": self.foreign_resources}

@@ -323,6 +323,28 @@ def test_writes_in_the_quiet_window():
     assert found(run) == set(), "Kubernetes called a node NotReady"
 
 
+def test_a_write_with_each_resync():
+    """It comes more rarely than a group is settled, and never ends."""
+    story = Story()
+    story.note("settled")
+    story.call("TagRole", RoleName=GROUP)
+    run = story.run()
+    (end,) = [entry for entry in run["journal"] if entry["what"] == "end"]
+    assert found(run) == set(), "a late write came, and ended"
+    end["late writes ended"] = False
+    assert found(run) == {"quiet"}
+    audited = {"auditID": "x", "verb": "update", "objectRef": {"resource": "nodes", "name": "node-0", "subresource": "status"}, "responseStatus": {"code": 200}}
+    run["audit"].append({**audited, "user": {"username": "system:kube-controller-manager"}, "stageTimestamp": run["aws"][-1]["time"]})
+    assert found(run) == set(), "Kubernetes called a node NotReady"
+
+
+def test_the_quiet_window_is_longer_than_a_resync():
+    """A write with each resync of one group would be missed by a shorter one."""
+    settings = controller.settings()
+    (period,) = [int(part.removeprefix("--resync-period=").removesuffix("s")) for part in settings["command"] if part.startswith("--resync-period")]
+    assert settings["resync"] > period
+
+
 def test_groups_that_are_not_done():
     """Ready in the end, gone after the deletion."""
     run = Story().run()
