@@ -137,6 +137,11 @@ class Run:
         wiped = [e for e in self.journal if e["what"] == "perturbation" and e["name"] in LOSES_STATUS and e["arguments"].get("group") == group]
         return [e["time"] for e in wiped if e["arguments"].get("part", "all") in ("all", "managed") and not e["arguments"].get("status")]
 
+    def clock_ahead(self, when):
+        """By how many seconds the controller's clock may have been ahead at a moment or before."""
+        moved = [e["arguments"].get("by", 0) for e in self.journal if e["what"] == "perturbation" and e["name"] == "clock jumps" and e["time"] <= when]
+        return max([0, *moved])
+
     def provisioner(self, group):
         """The provisioner of a group."""
         return next(spec["provisioner"] for _, spec in self.specs(group) if spec)

@@ -127,6 +127,12 @@ def with_a_pod(story):
     replaced(story, 0)
 
 
+def with_its_scaling_group(story):
+    story.note("delete", group="alpha")
+    story.state(object="instance", id="i-0", group=GROUP, state="Terminating", desired=3, why="the group was deleted with force")
+    story.call("DeleteAutoScalingGroup", AutoScalingGroupName=GROUP, ForceDelete=True)
+
+
 def deleted_pod(story):
     story.write("create", "pods", "app", {"target": {"name": "node-0"}}, "binding", user="scheduler")
     story.write("delete", "pods", "app", {"gracePeriodSeconds": 1})
@@ -205,6 +211,7 @@ PLANTED = [
     (beyond_what_died, "availability"),
     (not_cordoned, "drained"),
     (with_a_pod, "drained"),
+    (with_its_scaling_group, "drained"),
     (deleted_pod, "evicted"),
     (evicted_again_and_again, "evicted"),
     (smaller_group, "scaled_in"),
@@ -244,6 +251,53 @@ def test_a_drain_that_may_not_be_forced_is_judged():
     story = Story(drainTimeout="10s")
     with_a_pod(story)
     assert "drained" in found(story.run())
+
+
+def deleted_with_a_pod(seconds, by=0, **rolling):
+    """A group is deleted, and so many seconds later a node is terminated with a pod on it."""
+    story = Story(**rolling)
+    story.write("create", "pods", "app", {"target": {"name": "node-0"}}, "binding", user="scheduler")
+    if by:
+        story.note("perturbation", name="clock jumps", arguments={"by": by, "seconds": 10})
+    story.note("delete", group="alpha")
+    story.wait(seconds)
+    story.cordon(0)
+    story.terminate(0)
+    return "drained" in found(story.run())
+
+
+def test_the_drain_of_a_deletion_has_its_time():
+    """A group that is deleted drains as long as its spec says, or as long as the controller waits by itself."""
+    assert deleted_with_a_pod(50) and not deleted_with_a_pod(90)
+    assert deleted_with_a_pod(2, drainTimeout="1m") and not deleted_with_a_pod(70, drainTimeout="1m")
+    assert not deleted_with_a_pod(50, by=45, drainTimeout="1m"), "the controller's clock says that the time is over"
+    assert deleted_with_a_pod(50, by=-45, drainTimeout="1m")
+
+
+def with_node_group(story, drains):
+    """The group's node group is replaced: one node with a pod, drained or not, and the node group is deleted."""
+    scaling_group = f"eks-{GROUP}-0a1b-00000000-1111-2222-3333-444444444444"
+    story.state(object="node", id="node-9", instance="i-9", group=scaling_group, state="ready")
+    story.state(object="instance", id="i-9", group=scaling_group, state="InService", desired=1)
+    story.write("create", "pods", "app", {"target": {"name": "node-9"}}, "binding", user="scheduler")
+    if drains:
+        story.cordon(9)
+        story.write("delete", "pods", "app", {"gracePeriodSeconds": 0}, user="kwok")
+    story.call("DeleteNodegroup", clusterName="demo", nodegroupName=f"{GROUP}-0a1b")
+
+
+def test_a_node_group_is_drained_before_it_is_replaced():
+    """EKS gives up on a pod after some minutes, so the controller moves the pods before. A deletion leaves it to EKS."""
+    story = Story()
+    with_node_group(story, drains=True)
+    assert "drained" not in found(story.run())
+    story = Story()
+    with_node_group(story, drains=False)
+    assert "drained" in found(story.run())
+    story = Story()
+    story.note("delete", group="alpha")
+    with_node_group(story, drains=False)
+    assert "drained" not in found(story.run())
 
 
 def test_scale_in_that_another_client_requested_is_not_judged():
