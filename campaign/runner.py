@@ -224,7 +224,7 @@ class Runner:
         self.tenant = harness.Tenant(self.cloud, None, namespace=NAMESPACE)
         self._grant()
         self._make_what_specs_name()
-        self.foreign_resources = foreign_resources.plant(self.cloud)
+        self.foreign_resources = foreign_resources.plant(self.cloud, self.scenario["mode"])
         self._load_taken_over()
         self.note("begin", foreign_resources=foreign_resources.snapshot(self.cloud.snapshot()))
         self.start()

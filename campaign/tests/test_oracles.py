@@ -202,6 +202,26 @@ def named_foreign_resource(story):
     story.call("DeleteRole", RoleName=foreign_resources.NAME)
 
 
+def role_of_users(story):
+    story.call("DetachRolePolicy", RoleName="people-alpha", PolicyArn="arn:aws:iam::aws:policy/a")
+
+
+def profile_of_users(story):
+    story.call("RemoveRoleFromInstanceProfile", InstanceProfileName="people-shared", RoleName="other")
+
+
+def pod_role_of_users(story):
+    story.call("TagRole", RoleName="pods-1", Tags=[])
+
+
+def foreign_access_entry(story):
+    story.call("DeleteAccessEntry", clusterName="demo", principalArn="arn:aws:iam::123456789012:role/people-zulu")
+
+
+def tags_of_a_foreign_access_entry(story):
+    story.call("TagResource", resourceArn=f"arn:aws:eks:us-west-2:123456789012:access-entry/demo/role/123456789012/{foreign_resources.NAME}/0a1b", tags={})
+
+
 def broken_request(story):
     story.aws.append({"seq": 0, "time": story.moment(), "kind": "invalid", "caller": {"key": "controller"}, "violations": ["x"]})
 
@@ -226,6 +246,11 @@ PLANTED = [
     (changed_foreign_resource, "foreign_resources_kept"),
     (entry_of_others, "foreign_resources_kept"),
     (named_foreign_resource, "foreign_resources_kept"),
+    (role_of_users, "foreign_resources_kept"),
+    (profile_of_users, "foreign_resources_kept"),
+    (pod_role_of_users, "foreign_resources_kept"),
+    (foreign_access_entry, "foreign_resources_kept"),
+    (tags_of_a_foreign_access_entry, "foreign_resources_kept"),
     (broken_request, "invalid_requests"),
 ]
 
@@ -236,6 +261,17 @@ def test_an_oracle_finds_what_is_planted(plant, oracle):
     story = Story()
     plant(story)
     assert oracle in found(story.run())
+
+
+def test_a_group_may_use_what_its_spec_names():
+    """It gives the role of users an access entry, and launches with their profile; the rest of both stays theirs."""
+    story = Story()
+    named = {**story.group["spec"], "eks": {"configuration": {"roleName": "people-alpha", "instanceProfileName": "people-alpha"}}}
+    story.note("apply", group="alpha", to={**story.group, "spec": named}, bad=False)
+    for role in ("people-alpha", GROUP, "fargate-demo-1-0a1b2c3d-role"):
+        story.call("CreateAccessEntry", clusterName="demo", principalArn=f"arn:aws:iam::123456789012:role/{role}")
+    story.call("CreateLaunchTemplateVersion", LaunchTemplateName="alpha", LaunchTemplateData={"IamInstanceProfile": {"Name": "people-alpha"}})
+    assert "foreign_resources_kept" not in found(story.run())
 
 
 def test_a_drain_that_may_be_forced_is_not_judged():
