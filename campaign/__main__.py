@@ -207,7 +207,7 @@ def describe(result):
         for line in failure["lines"]:
             print(f"    {line}", flush=True)
     if failures:
-        print(f"  again: make campaign REPLAY={result['replay']}", flush=True)
+        print(f"  again: make campaign REPLAY={result['replay']}; with SHRINK=1, it looks for fewer events that fail", flush=True)
 
 
 if __name__ == "__main__":

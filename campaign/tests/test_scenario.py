@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from campaign import rollouts, scenario, shrink, spec_generator, totals
 from campaign.oracles.rollouts import image_of
 
@@ -185,6 +187,38 @@ def test_shrinking_keeps_only_what_fails():
     smaller = shrink.shrink({"seed": 1, "groups": groups, "events": events}, fails)
     assert [event["number"] for event in smaller["events"]] == [3, 17] and list(smaller["groups"]) == ["bravo"]
     assert len(asked) < 40
+
+
+class BrokenWorlds:
+    """Worlds in which what an event number says happens: the play fails an oracle, or breaks the runner."""
+
+    def judge(self, smaller, _name):
+        numbers = {event["number"] for event in smaller["events"]}
+        if 3 not in numbers:
+            pytest.fail("the cloud did not start")
+        return [{"oracle": "leaks"}] if 7 in numbers else [], {}
+
+
+def test_a_play_that_breaks_the_runner_is_not_the_failure():
+    """One assertion in a smaller world must not end the campaign, or pass for the defect that is looked for."""
+    events = [{"kind": "wait", "number": number} for number in range(10)]
+    smaller = shrink.shrink_scenario(BrokenWorlds(), {"groups": {"alpha": {}}, "events": events}, [{"oracle": "leaks"}], "x", tries=100)
+    assert [event["number"] for event in smaller["events"]] == [3, 7]
+
+
+def test_shrinking_leaves_every_group_with_a_valid_spec():
+    """Without the valid spec after a bad one, or the first one after a takeover, the world fails by itself."""
+    taken = {"kind": "transition", "group": "plain", "to": {}}
+    bad, good = ({"kind": "transition", "group": "alpha", "to": {}, "bad": is_bad} for is_bad in (True, False))
+
+    def scenario_of(*events):
+        return {"groups": {"alpha": {}}, "taken over": {"plain": "plain"}, "events": list(events)}
+
+    assert scenario.is_playable(scenario_of(taken, bad, good)) and scenario.is_playable(scenario_of({"kind": "delete", "group": "plain"}))
+    assert not scenario.is_playable(scenario_of(taken, bad)) and not scenario.is_playable(scenario_of(bad, good))
+    asked = []
+    smaller = shrink.shrink(scenario_of(taken, bad, good), lambda smaller: asked.append(smaller) or bad in smaller["events"])
+    assert smaller["events"] == [bad, good] and smaller["taken over"] == {} and all(map(scenario.is_playable, asked))
 
 
 def test_the_roles_that_specs_name_are_made():
