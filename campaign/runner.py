@@ -11,14 +11,13 @@ import time
 import pytest
 import requests
 
-from campaign import foreign_resources, perturbations, rollouts, spec_generator, upgrade_manager
+from campaign import foreign_resources, hits, perturbations, rollouts, spec_generator, upgrade_manager
 from campaign import controller as processes
 from campaign import scenario as scenarios
 from campaign.clock import Clock
 from campaign.user import User
 from campaign.writes import WriteInactivity, Writes
 from e2e import harness, keiko_groups, keiko_loader, logs
-from e2e.proxy import Proxy
 
 NAMESPACE = "camp"
 GROUPS = f"{harness.GROUPS}/namespaces/{NAMESPACE}/instancegroups"
@@ -53,8 +52,10 @@ class Runner:
         self.registry = perturbations.load()
         self.cloud = pool.take("--authentication-mode", scenario["mode"])
         self._writes = Writes(self.cloud, settings["user"])
-        self.proxy, self.clock = Proxy(self.cloud), Clock(self.directory)
+        self.proxy, self.clock = hits.CountingProxy(self.cloud), Clock(self.directory)
         self.tenant = None
+        self._faults, self._hits, self._perturbed = [], {}, []
+        """Ids of all faults of AWS calls, how many calls each has hit, and of each perturbation its last note and its faults."""
 
     # --- what a perturbation uses -----------------------------------------------------------------
 
@@ -124,11 +125,21 @@ class Runner:
     def fault(self, lasting=None, **fields):
         """A fault of the controllers' AWS calls, see localcloud/aws/control.py; gone after so many seconds, or before the final settle."""
         number = self.cloud.control("POST", "faults", **{"caller": "controller", **fields})["id"]
-        self.undo(lambda: self.cloud.control("DELETE", "faults", id=number), after=lasting)
+        self._faults.append(number)
+        self.undo(lambda: self._end_fault(number), after=lasting)
         return number
+
+    def _end_fault(self, number):
+        self._count_hits()
+        self.cloud.control("DELETE", "faults", id=number)
+
+    def _count_hits(self):
+        """Counts the calls that each fault has hit so far."""
+        self._hits |= {fault["id"]: fault["hits"] for fault in self.cloud.control("GET", "faults")}
 
     def clear_faults(self):
         """Takes every fault of AWS calls away, and lets held calls go without an answer."""
+        self._count_hits()
         self.cloud.control("DELETE", "faults")
         self.release(lose=True)
 
@@ -380,8 +391,10 @@ class Runner:
             self.note("settle", done=self.settle(SETTLE))
         else:
             self.note("perturbation", name=event["name"], arguments=event["arguments"])
+            of_aws, of_api = len(self._faults), len(self.proxy.made)
             self.registry[event["name"]](self, **event["arguments"])
             self.note("perturbed", name=event["name"])
+            self._perturbed.append((self.journal[-1], self._faults[of_aws:], self.proxy.made[of_api:]))
 
     def settle(self, patience, resume=False):
         """Waits until every group is as it should be and nothing has been written for a while; whether it came to that.
@@ -457,6 +470,7 @@ class Runner:
         self._restart_ended()
         if not any(c.running for c in self.controllers):
             self.start()
+        self._note_hits()
         self.note("final")
         self.settle(self._patience(), resume=True)
         if self._fill_empty_groups():
@@ -474,6 +488,12 @@ class Runner:
         world = {"subnets": self.cloud["subnets"], "security_group": self.cloud["security_group"], "foreign_resources": self.foreign_resources}
         run = {"settings": self.settings, "scenario": self.scenario, "journal": self.journal, "end": end, "left": left}
         return {**run, "world": world, "aws": self._writes.aws(), "audit": self._writes.audit()}
+
+    def _note_hits(self):
+        """Adds to the notes of perturbations that set faults whether a request met one."""
+        for note, of_aws, of_api in self._perturbed:
+            if of_aws or of_api:
+                note["met"] = any(self._hits.get(number) for number in of_aws) or any(map(hits.is_met, of_api))
 
     def _patience(self):
         """How long the end of a run is awaited, in seconds: the waves of a rollout come one after the other."""

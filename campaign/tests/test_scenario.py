@@ -141,7 +141,7 @@ def test_a_hundred_seeds_draw_everything():
     """What no seed draws is not covered, whatever the totals say."""
     counted = totals.Totals()
     for seed in range(100):
-        counted.add({"name": "x", "scenario": scenario.generate(seed), "failures": [], "times": {}, "reference": True}, "now")
+        counted.add({"name": "x", "scenario": scenario.generate(seed), "failures": [], "times": {}, "reference": True, "is compared": True, "hits": []}, "now")
     found = counted.counts["features"]
     wanted = ["provisioner: eks", "provisioner: eks-managed", "provisioner: eks-fargate", "strategy: rollingUpdate", "strategy: crd", "strategy: managed"]
     wanted += [f"os: {family}" for family in ("amazonlinux2", "amazonlinux2023", "bottlerocket", "windows")]
@@ -154,7 +154,7 @@ def test_a_hundred_seeds_draw_everything():
 def test_totals_add_up_over_runs(tmp_path):
     """The last 500 lives without a failure may be played on many evenings."""
     one, path = scenario.generate(1), tmp_path / "totals.json"
-    result = {"name": "seed-1", "scenario": one, "failures": [], "times": {"seconds": 1.5}, "reference": True}
+    result = {"name": "seed-1", "scenario": one, "failures": [], "times": {"seconds": 1.5}, "reference": True, "is compared": True, "hits": []}
     failed = {**result, "failures": [{"oracle": "leaks"}]}
     for each in (result, failed, result):
         counted = totals.Totals.load(path)
@@ -172,6 +172,24 @@ def test_a_perturbation_of_one_group_disturbs_one_life():
     assert totals.disturbed(one) == {"alpha"}
     one["events"].append({"kind": "perturbation", "name": "y", "arguments": {}})
     assert totals.disturbed(one) == set(scenario.names(one))
+
+
+def test_the_totals_tell_what_hit_from_what_was_drawn(tmp_path):
+    """Faults that no request met, and ends that were not compared, prove nothing."""
+    one, path = scenario.generate(1), tmp_path / "totals.json"
+    name = sorted(one["groups"])[0]
+    drawn = [{"kind": "perturbation", "name": each, "arguments": {"group": name} if each == "x" else {}} for each in ("x", "y")]
+    one = {**one, "taken over": {}, "events": [{"kind": "transition", "group": name, "to": one["groups"][name]}, *drawn]}
+    counted = totals.Totals()
+    result = {"name": "seed-1", "scenario": one, "failures": [], "times": {}, "reference": True, "is compared": True, "hits": drawn[:1]}
+    counted.add(result, "now")
+    counted.add({**result, "failures": [{"oracle": "the runner"}], "is compared": False, "hits": []}, "now")
+    counted.save(path)
+    found, groups = totals.Totals.load(path).value(), len(one["groups"])
+    assert found["perturbations"] == {"x": 2, "y": 2} and found["perturbations that hit"] == {"x": 1}
+    assert found["lives"]["disturbed"] == 2 * groups and found["lives"]["hit"] == 1
+    assert found["ends compared"] == {"all": groups, "after transitions": 1}
+    assert sum(found["disturbed lives by provisioner"].values()) == 2 * groups
 
 
 def test_shrinking_keeps_only_what_fails():
