@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 
-from campaign import controller, oracles, rollouts
+from campaign import controller, hits, oracles, rollouts
 from campaign import scenario as scenarios
 from campaign.shrink import shrink_scenario
 from campaign.totals import Totals, disturbed, revision
@@ -147,7 +147,8 @@ class Plays:
             smaller = self._submit(shrink_one, name, scenario, failures, self._directory).result()
             path = path.with_name(f"{name}.small.json")
             path.write_text(json.dumps(smaller, indent=1))
-        return {"name": name, "scenario": scenario, "failures": failures, "times": times, "reference": is_new, "replay": str(path)}
+        result = {"name": name, "scenario": scenario, "failures": failures, "times": times, "reference": is_new, "replay": str(path)}
+        return {**result, "is compared": not broken, "hits": [] if broken else hits.of_run(run)}
 
 
 def worlds(directory):
@@ -199,15 +200,15 @@ class Tally:
 def describe(result):
     """Prints how one run went."""
     scenario, failures = result["scenario"], result["failures"]
-    lives, hit = len(scenarios.names(scenario)), len(disturbed(scenario))
+    lives, of_groups = len(scenarios.names(scenario)), len(disturbed(scenario))
     changes = sum(scenarios.transitions(scenario).values())
-    print(f"{'FAILED' if failures else 'ok    '} {result['name']}: {lives} groups ({hit} disturbed), {changes} transitions, {result['times']}", flush=True)
+    print(f"{'FAILED' if failures else 'ok    '} {result['name']}: {lives} groups ({of_groups} disturbed), {changes} transitions, {len(result['hits'])} perturbations that hit, {result['times']}", flush=True)
     for failure in failures:
         print(f"  {failure['oracle']}, {failure['group'] or 'the world'}: {failure['what']}", flush=True)
         for line in failure["lines"]:
             print(f"    {line}", flush=True)
     if failures:
-        print(f"  again: make campaign REPLAY={result['replay']}", flush=True)
+        print(f"  again: make campaign REPLAY={result['replay']}; with SHRINK=1, it looks for fewer events that fail", flush=True)
 
 
 if __name__ == "__main__":

@@ -11,14 +11,13 @@ import time
 import pytest
 import requests
 
-from campaign import foreign_resources, perturbations, rollouts, spec_generator, upgrade_manager
+from campaign import foreign_resources, hits, perturbations, rollouts, spec_generator, upgrade_manager
 from campaign import controller as processes
 from campaign import scenario as scenarios
 from campaign.clock import Clock
 from campaign.user import User
 from campaign.writes import WriteInactivity, Writes
 from e2e import harness, keiko_groups, keiko_loader, logs
-from e2e.proxy import Proxy
 
 NAMESPACE = "camp"
 GROUPS = f"{harness.GROUPS}/namespaces/{NAMESPACE}/instancegroups"
@@ -28,7 +27,7 @@ RESUME = 10
 SETTLE = 60
 """How long a settle in the middle of a scenario may take, in seconds: faults may be at work."""
 LATE = 85
-"""How long the last writes of a run may take that nothing waits for, in seconds."""
+"""Until when the last writes of a run may come that nothing waits for, in seconds."""
 IDLE = 4
 """How long a controller that has something to do may write nothing, in seconds: more than its poll interval."""
 START = 40
@@ -53,8 +52,10 @@ class Runner:
         self.registry = perturbations.load()
         self.cloud = pool.take("--authentication-mode", scenario["mode"])
         self._writes = Writes(self.cloud, settings["user"])
-        self.proxy, self.clock = Proxy(self.cloud), Clock(self.directory)
+        self.proxy, self.clock = hits.CountingProxy(self.cloud), Clock(self.directory)
         self.tenant = None
+        self._faults, self._hits, self._perturbed = [], {}, []
+        """Ids of all faults of AWS calls, how many calls each has hit, and of each perturbation its last note and its faults."""
 
     # --- what a perturbation uses -----------------------------------------------------------------
 
@@ -124,11 +125,21 @@ class Runner:
     def fault(self, lasting=None, **fields):
         """A fault of the controllers' AWS calls, see localcloud/aws/control.py; gone after so many seconds, or before the final settle."""
         number = self.cloud.control("POST", "faults", **{"caller": "controller", **fields})["id"]
-        self.undo(lambda: self.cloud.control("DELETE", "faults", id=number), after=lasting)
+        self._faults.append(number)
+        self.undo(lambda: self._end_fault(number), after=lasting)
         return number
+
+    def _end_fault(self, number):
+        self._count_hits()
+        self.cloud.control("DELETE", "faults", id=number)
+
+    def _count_hits(self):
+        """Counts the calls that each fault has hit so far."""
+        self._hits |= {fault["id"]: fault["hits"] for fault in self.cloud.control("GET", "faults")}
 
     def clear_faults(self):
         """Takes every fault of AWS calls away, and lets held calls go without an answer."""
+        self._count_hits()
         self.cloud.control("DELETE", "faults")
         self.release(lose=True)
 
@@ -224,7 +235,7 @@ class Runner:
         self.tenant = harness.Tenant(self.cloud, None, namespace=NAMESPACE)
         self._grant()
         self._make_what_specs_name()
-        self.foreign_resources = foreign_resources.plant(self.cloud)
+        self.foreign_resources = foreign_resources.plant(self.cloud, self.scenario["mode"])
         self._load_taken_over()
         self.note("begin", foreign_resources=foreign_resources.snapshot(self.cloud.snapshot()))
         self.start()
@@ -344,10 +355,15 @@ class Runner:
         else:
             self.wait(trigger["after"])
 
-    def _wait_for_late_writes(self):
-        """A join entry that another one took the place of goes a while later, and AWS may be late to say why an instance left."""
-        inactivity = WriteInactivity(self._writes)
-        self.wait_until(lambda: inactivity.seconds() > 2 * self.settings["resync"] + 10, LATE)
+    def _late_writes_end(self):
+        """Waits until nothing has been written for longer than a resync; whether it came to that.
+
+        A join entry that another one took the place of goes a while later, and AWS may be late to say why an instance left.
+        """
+        resync, inactivity = self.settings["resync"], WriteInactivity(self._writes)
+        # The settle before has seen the first seconds of it.
+        needed = 2 * resync + 10 if scenarios.is_wide(self.scenario) else max(0, resync - self.settings["quiet"])
+        return bool(self.wait_until(lambda: inactivity.seconds() > needed, LATE + needed))
 
     def _wait_for_writes(self, count):
         """Waits for the controller's next writes, or until it writes nothing any more."""
@@ -375,8 +391,10 @@ class Runner:
             self.note("settle", done=self.settle(SETTLE))
         else:
             self.note("perturbation", name=event["name"], arguments=event["arguments"])
+            of_aws, of_api = len(self._faults), len(self.proxy.made)
             self.registry[event["name"]](self, **event["arguments"])
             self.note("perturbed", name=event["name"])
+            self._perturbed.append((self.journal[-1], self._faults[of_aws:], self.proxy.made[of_api:]))
 
     def settle(self, patience, resume=False):
         """Waits until every group is as it should be and nothing has been written for a while; whether it came to that.
@@ -452,22 +470,30 @@ class Runner:
         self._restart_ended()
         if not any(c.running for c in self.controllers):
             self.start()
+        self._note_hits()
         self.note("final")
         self.settle(self._patience(), resume=True)
         if self._fill_empty_groups():
             self.wait(self.settings["resync"])
             self.settle(self._patience(), resume=True)
-        if self.scenario.get("wide"):
-            self._wait_for_late_writes()
+        self.note("settled")
+        ended = self._late_writes_end()
         unsettled = self.unsettled()
         end = self._picture()
-        self.note("end", unsettled=unsettled)
-        self.wait(self.settings["quiet"])
+        self.note("end", **{"unsettled": unsettled, "late writes ended": ended})
+        # A write with each resync is seen only while one passes.
+        self.wait(max(self.settings["quiet"], self.settings["resync"]))
         self.note("quiet")
         left = self._delete_all()
         world = {"subnets": self.cloud["subnets"], "security_group": self.cloud["security_group"], "foreign_resources": self.foreign_resources}
         run = {"settings": self.settings, "scenario": self.scenario, "journal": self.journal, "end": end, "left": left}
         return {**run, "world": world, "aws": self._writes.aws(), "audit": self._writes.audit()}
+
+    def _note_hits(self):
+        """Adds to the notes of perturbations that set faults whether a request met one."""
+        for note, of_aws, of_api in self._perturbed:
+            if of_aws or of_api:
+                note["met"] = any(self._hits.get(number) for number in of_aws) or any(map(hits.is_met, of_api))
 
     def _patience(self):
         """How long the end of a run is awaited, in seconds: the waves of a rollout come one after the other."""

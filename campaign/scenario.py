@@ -278,6 +278,15 @@ def fresh(scenario):
     return {**scenario, "mode": mode, "config": config, "groups": groups, "taken over": {}, "events": []}
 
 
+def is_playable(scenario):
+    """Whether every group ends with a valid spec, or deleted, and one that is taken over with a spec of this module.
+
+    Otherwise the world would not come to its end by itself, and `fresh` would be no reference for it.
+    """
+    last = {event["group"]: event for event in scenario["events"] if event["kind"] in ("transition", "delete")}
+    return not any(event.get("bad") for event in last.values()) and set(scenario.get("taken over", ())) <= set(last)
+
+
 def transitions(scenario):
     """How many changes it has, by kind: of specs, to specs that cannot be realized, of the ConfigMap, deletions."""
     found = collections.Counter()

@@ -9,7 +9,10 @@ from campaign import features
 from campaign import scenario as scenarios
 from campaign.controller import REPOSITORY
 
-SUMS = ("runs", "lives", "transitions", "perturbations", "features", "failures by oracle")
+SUMS = (
+    "runs", "lives", "disturbed lives by provisioner", "transitions", "ends compared", "perturbations", "perturbations that hit", "features",
+    "failures by oracle",
+)  # fmt: skip
 """Counters that add up over runs of the campaign."""
 
 
@@ -26,12 +29,19 @@ class Totals:
         """Counts one run."""
         scenario, failures = result["scenario"], result["failures"]
         used = [event["name"] for event in scenario["events"] if event["kind"] == "perturbation"]
-        lives = {"disturbed": len(disturbed(scenario)), "all": len(scenarios.names(scenario)), "of references": len(scenarios.fresh(scenario)["groups"]) if result["reference"] else 0}
+        ends = scenarios.fresh(scenario)["groups"]
+        lives = {"disturbed": len(disturbed(scenario)), "hit": len(disturbed(scenario, result["hits"])), "all": len(scenarios.names(scenario))}
+        lives["of references"] = len(ends) if result["reference"] else 0
         changes = scenarios.transitions(scenario)
         self.counts["runs"]["failed" if failures else "passed"] += 1
         self.counts["lives"].update(lives)
+        self.counts["disturbed lives by provisioner"].update(provisioner_of(scenario, name) for name in disturbed(scenario))
         self.counts["transitions"].update(changes)
+        if result["is compared"]:
+            changed = {event["group"] for event in scenario["events"] if event["kind"] == "transition"} & set(ends)
+            self.counts["ends compared"].update({"all": len(ends), "after transitions": len(changed)})
         self.counts["perturbations"].update(used)
+        self.counts["perturbations that hit"].update(event["name"] for event in result["hits"])
         self.counts["features"].update(features.of_scenario(scenario))
         self.counts["failures by oracle"].update({failure["oracle"] for failure in failures})
         if failures:
@@ -59,7 +69,7 @@ class Totals:
         if path.exists():
             value = json.loads(path.read_text())
             for name in SUMS:
-                made.counts[name].update(value[name])
+                made.counts[name].update(value.get(name, {}))
             made.row.update(value["in a row without a failure"])
             made.failed, made.seconds = value["failed"], value["seconds"]
             made.revisions.update(value["runs by revision"])
@@ -70,14 +80,20 @@ class Totals:
         pathlib.Path(path).write_text(json.dumps(self.value(), indent=1))
 
 
-def disturbed(scenario):
-    """Names of the groups that a perturbation acted on: one that names no group acts on all."""
+def disturbed(scenario, perturbed=None):
+    """Names of the groups that a perturbation acts on: one that names no group acts on all. Of these perturbations, or of all."""
     names = set()
-    for event in scenario["events"]:
+    for event in scenario["events"] if perturbed is None else perturbed:
         if event["kind"] == "perturbation":
             group = event["arguments"].get("group")
             names |= {group} if group else set(scenarios.names(scenario))
     return names
+
+
+def provisioner_of(scenario, name):
+    """The provisioner of a group. One that is deleted as the Keiko controller left it has no spec in the scenario."""
+    specs = scenarios.specs(scenario, name)
+    return specs[0]["spec"]["provisioner"] if specs else "eks"
 
 
 def revision():

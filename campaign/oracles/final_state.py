@@ -60,17 +60,28 @@ def stuck(run):
 
 
 def quiet(run):
-    """Nothing is written when nothing changes.
+    """Nothing is written when nothing changes, for longer than the controller leaves a group alone; and late writes end.
 
     A kubelet that a starved machine keeps from its heartbeat is a change: Kubernetes calls its node NotReady.
     """
-    begin, end = run.moment("end"), run.moment("quiet")
-    if any(_is_node_change(e) and begin < logs.timestamp(e) < end for e in run.audit):
-        return
+    settled, begin, end = run.moment("settled"), run.moment("end"), run.moment("quiet")
+    found = _writes_between(run, begin, end)
+    if found and not _has_node_change(run, begin, end):
+        yield None, f"{len(found)} calls and writes when nothing changed", found
+    if not run.note("end").get("late writes ended", True) and not _has_node_change(run, settled, begin):
+        yield None, "the controller did not stop writing when every group was done", _writes_between(run, settled, begin)[-12:]
+
+
+def _writes_between(run, begin, end):
+    """What the controllers asked AWS and the API server to write between two moments, whatever came of it."""
     calls = [e for e in run.calls(done=False) if begin < logs.timestamp(e) < end]
-    writes = [e for e in run.audit if e["user"]["username"] == run.user and begin < logs.timestamp(e) < end and e.get("objectRef", {}).get("resource") != "leases"]
-    if calls or writes:
-        yield None, f"{len(calls)} calls and {len(writes)} writes when nothing changed", [*calls, *writes]
+    writes = [e for e in run.audit if e["user"]["username"] == run.user and begin < logs.timestamp(e) < end]
+    return [*calls, *(e for e in writes if e.get("objectRef", {}).get("resource") != "leases")]
+
+
+def _has_node_change(run, begin, end):
+    """Whether Kubernetes' own node controller wrote between two moments whether a node is Ready."""
+    return any(_is_node_change(e) and begin < logs.timestamp(e) < end for e in run.audit)
 
 
 def _is_node_change(event):

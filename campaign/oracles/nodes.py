@@ -3,49 +3,89 @@
 import collections
 import json
 import math
+import re
 
 from campaign import state
 from campaign.oracles.run import GRACE, between, spec_at
 from e2e import logs
 
 
+WITH_FORCE = "the group was deleted with force"
+"""Why an instance terminates whose scaling group was deleted while it had instances."""
+
+
 def drained(run):
-    """No instance is terminated before its node is cordoned and its pods are gone."""
+    """No instance is terminated before its node is cordoned and its pods are gone: by itself, or with its scaling group.
+
+    Nor is a node group deleted that has pods on its nodes, unless its InstanceGroup is deleted: then EKS drains it.
+    """
     placed, cordons = logs.placements(run.audit), logs.cordons(run.audit)
-    node_of, silent = {}, {}
+    node_of, silent, instances = {}, set(), {}
+    forced = {e["params"]["AutoScalingGroupName"] for e in run.calls() if e["operation"] == "DeleteAutoScalingGroup" and e["params"].get("ForceDelete")}
     for line in run.aws:
         if line["kind"] == "state" and line["object"] == "node":
             node_of[line["instance"]] = line["id"]
-            if line["state"] == "ready":
-                silent.pop(line["id"], None)
-            else:
-                silent[line["id"]] = line
-        if not (run.is_ours(line) and line["operation"] == "TerminateInstanceInAutoScalingGroup" and line["status"] == 200):
-            continue
-        node, when = node_of.get(line["params"]["InstanceId"]), logs.timestamp(line)
-        group = _group_of_node(run, line["params"]["InstanceId"])
-        if node is None or group is None or _forced(run, group, when) or node in silent:
-            continue
-        past = [(at, on) for at, name, on, _ in cordons if name == node and at < when]
-        if not past or not past[-1][1]:
-            yield group, f"{node} was terminated and not cordoned", [line]
-        # A pod that tolerates the cordon comes back to the node, and ends with it.
-        since = past[-1][0] if past else when
-        left = [key[1] for key, (where, bound, gone) in placed.items() if where == node and bound < since and not (gone and gone < when)]
-        if left:
-            yield group, f"{node} was terminated with {', '.join(left)} on it", [line]
+            silent.discard(line["id"]) if line["state"] == "ready" else silent.add(line["id"])
+        elif line["kind"] == "state" and line["object"] == "instance":
+            instances[line["id"]] = line
+        for instance in _taken(run, line, instances, forced):
+            node, when, group = node_of.get(instance), logs.timestamp(line), _group_of_node(run, instance)
+            if node is None or group is None or _forced(run, group, when) or node in silent:
+                continue
+            of_eks = line.get("operation") == "DeleteNodegroup"
+            if of_eks and run.is_deleted(group, when):
+                continue
+            past = [(at, on) for at, name, on, _ in cordons if name == node and at < when]
+            # EKS cordons the nodes of a node group that it deletes.
+            if not of_eks and (not past or not past[-1][1]):
+                yield group, f"{node} was terminated and not cordoned", [line]
+            # A pod that tolerates the cordon comes back to the node, and ends with it.
+            since = past[-1][0] if past else when
+            left = [key[1] for key, (where, bound, gone) in placed.items() if where == node and bound < since and not (gone and gone < when)]
+            if left:
+                yield group, f"{node} was terminated with {', '.join(left)} on it", [line]
+
+
+def _taken(run, line, instances, forced):
+    """The instances that a line of the simulator's log takes away, if the controller asked for it."""
+    if line["kind"] == "state":
+        return [line["id"]] if line.get("why") == WITH_FORCE and line["group"] in forced else []
+    if not run.is_ours(line) or (line.get("status") or 500) >= 300:
+        return []
+    if line["operation"] == "DeleteNodegroup":
+        # So EKS names the scaling group of a node group.
+        name = re.compile(rf"eks-{re.escape(line['params']['nodegroupName'])}-[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
+        return [i for i, last in instances.items() if name.fullmatch(last["group"]) and last["state"] not in (*logs.ENDED, "detached")]
+    return [line["params"]["InstanceId"]] if line["operation"] == "TerminateInstanceInAutoScalingGroup" else []
 
 
 def _forced(run, group, when):
     """Whether the spec in force lets a drain end by force, or the group has been deleted for longer than the controller waits."""
-    spec = spec_at(run.specs(group), when)
-    rolling = ((spec or {}).get("strategy") or {}).get("rollingUpdate") or {}
-    if spec is not None:
-        return "drainTimeout" in rolling and rolling.get("drainForce", False)
-    deleted = max(at for at, found in run.specs(group) if found is None and at <= when)
-    before = spec_at(run.specs(group), deleted[:-1])
-    limited = "drainTimeout" in (((before or {}).get("strategy") or {}).get("rollingUpdate") or {})
-    return limited or between(deleted, when) > run.raw["settings"].get("deletion drain", 0)
+    specs = run.specs(group)
+    rolling, deletions = _rolling_update(spec_at(specs, when) or {}), [at for at, found in specs if found is None and at <= when]
+    if "drainTimeout" in rolling and rolling.get("drainForce"):
+        return True
+    # A group that is applied again meanwhile is still being deleted.
+    if not deletions or not run.is_deleted(group, when):
+        return False
+    deleted = deletions[-1]
+    # The last spec may be one that the controller rejected, and the one before counts.
+    recent = [found for at, found in specs if found and at <= deleted][-2:]
+    own = [_seconds_of(_rolling_update(found)["drainTimeout"]) - TRUNCATED for found in recent if "drainTimeout" in _rolling_update(found)]
+    return between(deleted, when) + run.clock_ahead(when) > min([*own, run.raw["settings"].get("deletion drain", 0)])
+
+
+TRUNCATED = 1
+"""By how many seconds a deletion may seem to be older than it is: its moment in Kubernetes is a whole second."""
+
+
+def _rolling_update(spec):
+    return (spec.get("strategy") or {}).get("rollingUpdate") or {}
+
+
+def _seconds_of(duration):
+    """The seconds of a duration as specs write it, for example `1m30s`."""
+    return sum(int(number) * {"h": 3600, "m": 60, "s": 1}[unit] for number, unit in re.findall(r"(\d+)([hms])", duration))
 
 
 # One eviction for each replica that comes back, and one more for each start of the controller.
@@ -163,7 +203,7 @@ def _availability(run, group):
         gone = before - available()
         if not act:
             lost |= {instance: when for instance in gone}
-        if act and gone and when < run.deleted_at(group) and not run.is_deleted(group, when):
+        if act and gone and not run.is_deleted(group, when):
             recently = [instance for instance, at in lost.items() if instance not in available() and between(at, when) < GRACE]
             wanted = min([count for at, count in desired if between(at, when) < GRACE] + [desired[-1][1]])
             unavailable = wanted - len(available()) - len(recently)

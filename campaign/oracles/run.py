@@ -90,10 +90,6 @@ class Run:
         found = [(e["time"], e["to"]["spec"] if e["what"] == "apply" else None) for e in self.journal if e["what"] in ("apply", "delete") and e["group"] == group]
         return found
 
-    def deleted_at(self, group):
-        """When the group was first deleted."""
-        return next((when for when, spec in self.specs(group) if spec is None), "9")
-
     def is_deleted(self, group, when):
         """Whether the group is gone at a moment, or its last deletion has not ended: by the runner's notes and the audit log.
 
@@ -140,6 +136,11 @@ class Run:
         """When a user removed what the status of a group records, by hand."""
         wiped = [e for e in self.journal if e["what"] == "perturbation" and e["name"] in LOSES_STATUS and e["arguments"].get("group") == group]
         return [e["time"] for e in wiped if e["arguments"].get("part", "all") in ("all", "managed") and not e["arguments"].get("status")]
+
+    def clock_ahead(self, when):
+        """By how many seconds the controller's clock may have been ahead at a moment or before."""
+        moved = [e["arguments"].get("by", 0) for e in self.journal if e["what"] == "perturbation" and e["name"] == "clock jumps" and e["time"] <= when]
+        return max([0, *moved])
 
     def provisioner(self, group):
         """The provisioner of a group."""

@@ -1,9 +1,11 @@
 """Oracles about single writes: none changes foreign resources, is invalid, or removes a finalizer too early."""
 
 import json
+import re
 
 from campaign import foreign_resources, state
 from campaign.oracles.run import text
+from campaign.spec_generator import PEOPLE, POD_ROLES
 from e2e import logs
 
 
@@ -17,10 +19,27 @@ def foreign_resources_kept(run):
         if foreign_resources.AUTH not in run.raw[picture]["kubernetes"]["map_roles"]:
             yield None, f"{picture}: an entry of others in aws-auth is not what it was", []
     names = run.raw["world"]["foreign_resources"]["names"]
-    touched = [e for e in run.calls(done=False) if any(f'"{name}"' in e.params_text for name in names)]
+    # A name is a parameter or, in an ARN, a part of one.
+    named = re.compile(rf'["/]({"|".join(map(re.escape, names))})["/]')
+    touched = [e for e in run.calls(done=False) if named.search(e.params_text) or _is_on_role_of_users(e) or _is_on_foreign_access_entry(run, e)]
     touched += [e for e in run.writes() if e["objectRef"].get("name") in names]
     if touched:
         yield None, "writes on what belongs to others", touched
+
+
+def _is_on_role_of_users(line):
+    """Whether a call writes a role or an instance profile of users. Specs name them, and groups only use them."""
+    # A call with both changes the profile.
+    name = line["params"].get("InstanceProfileName") or line["params"].get("RoleName") or ""
+    return name.startswith(PEOPLE) or name in {arn.rpartition("/")[2] for arn in POD_ROLES}
+
+
+def _is_on_foreign_access_entry(run, line):
+    """Whether a call writes the access entry of a role that is no group's and that no spec has ever named."""
+    role = line["params"].get("principalArn", "").rpartition("/")[2]
+    if not line["operation"].endswith("AccessEntry") or run.group_in(role) or role.startswith("fargate-demo-"):
+        return False
+    return not any(f'{role}"' in json.dumps(entry["to"]) for entry in run.journal if entry["what"] == "apply")
 
 
 def invalid_requests(run):

@@ -127,6 +127,12 @@ def with_a_pod(story):
     replaced(story, 0)
 
 
+def with_its_scaling_group(story):
+    story.note("delete", group="alpha")
+    story.state(object="instance", id="i-0", group=GROUP, state="Terminating", desired=3, why="the group was deleted with force")
+    story.call("DeleteAutoScalingGroup", AutoScalingGroupName=GROUP, ForceDelete=True)
+
+
 def deleted_pod(story):
     story.write("create", "pods", "app", {"target": {"name": "node-0"}}, "binding", user="scheduler")
     story.write("delete", "pods", "app", {"gracePeriodSeconds": 1})
@@ -196,6 +202,26 @@ def named_foreign_resource(story):
     story.call("DeleteRole", RoleName=foreign_resources.NAME)
 
 
+def role_of_users(story):
+    story.call("DetachRolePolicy", RoleName="people-alpha", PolicyArn="arn:aws:iam::aws:policy/a")
+
+
+def profile_of_users(story):
+    story.call("RemoveRoleFromInstanceProfile", InstanceProfileName="people-shared", RoleName="other")
+
+
+def pod_role_of_users(story):
+    story.call("TagRole", RoleName="pods-1", Tags=[])
+
+
+def foreign_access_entry(story):
+    story.call("DeleteAccessEntry", clusterName="demo", principalArn="arn:aws:iam::123456789012:role/people-zulu")
+
+
+def tags_of_a_foreign_access_entry(story):
+    story.call("TagResource", resourceArn=f"arn:aws:eks:us-west-2:123456789012:access-entry/demo/role/123456789012/{foreign_resources.NAME}/0a1b", tags={})
+
+
 def broken_request(story):
     story.aws.append({"seq": 0, "time": story.moment(), "kind": "invalid", "caller": {"key": "controller"}, "violations": ["x"]})
 
@@ -205,6 +231,7 @@ PLANTED = [
     (beyond_what_died, "availability"),
     (not_cordoned, "drained"),
     (with_a_pod, "drained"),
+    (with_its_scaling_group, "drained"),
     (deleted_pod, "evicted"),
     (evicted_again_and_again, "evicted"),
     (smaller_group, "scaled_in"),
@@ -219,6 +246,11 @@ PLANTED = [
     (changed_foreign_resource, "foreign_resources_kept"),
     (entry_of_others, "foreign_resources_kept"),
     (named_foreign_resource, "foreign_resources_kept"),
+    (role_of_users, "foreign_resources_kept"),
+    (profile_of_users, "foreign_resources_kept"),
+    (pod_role_of_users, "foreign_resources_kept"),
+    (foreign_access_entry, "foreign_resources_kept"),
+    (tags_of_a_foreign_access_entry, "foreign_resources_kept"),
     (broken_request, "invalid_requests"),
 ]
 
@@ -229,6 +261,17 @@ def test_an_oracle_finds_what_is_planted(plant, oracle):
     story = Story()
     plant(story)
     assert oracle in found(story.run())
+
+
+def test_a_group_may_use_what_its_spec_names():
+    """It gives the role of users an access entry, and launches with their profile; the rest of both stays theirs."""
+    story = Story()
+    named = {**story.group["spec"], "eks": {"configuration": {"roleName": "people-alpha", "instanceProfileName": "people-alpha"}}}
+    story.note("apply", group="alpha", to={**story.group, "spec": named}, bad=False)
+    for role in ("people-alpha", GROUP, "fargate-demo-1-0a1b2c3d-role"):
+        story.call("CreateAccessEntry", clusterName="demo", principalArn=f"arn:aws:iam::123456789012:role/{role}")
+    story.call("CreateLaunchTemplateVersion", LaunchTemplateName="alpha", LaunchTemplateData={"IamInstanceProfile": {"Name": "people-alpha"}})
+    assert "foreign_resources_kept" not in found(story.run())
 
 
 def test_a_drain_that_may_be_forced_is_not_judged():
@@ -244,6 +287,53 @@ def test_a_drain_that_may_not_be_forced_is_judged():
     story = Story(drainTimeout="10s")
     with_a_pod(story)
     assert "drained" in found(story.run())
+
+
+def deleted_with_a_pod(seconds, by=0, **rolling):
+    """A group is deleted, and so many seconds later a node is terminated with a pod on it."""
+    story = Story(**rolling)
+    story.write("create", "pods", "app", {"target": {"name": "node-0"}}, "binding", user="scheduler")
+    if by:
+        story.note("perturbation", name="clock jumps", arguments={"by": by, "seconds": 10})
+    story.note("delete", group="alpha")
+    story.wait(seconds)
+    story.cordon(0)
+    story.terminate(0)
+    return "drained" in found(story.run())
+
+
+def test_the_drain_of_a_deletion_has_its_time():
+    """A group that is deleted drains as long as its spec says, or as long as the controller waits by itself."""
+    assert deleted_with_a_pod(50) and not deleted_with_a_pod(90)
+    assert deleted_with_a_pod(2, drainTimeout="1m") and not deleted_with_a_pod(70, drainTimeout="1m")
+    assert not deleted_with_a_pod(50, by=45, drainTimeout="1m"), "the controller's clock says that the time is over"
+    assert deleted_with_a_pod(50, by=-45, drainTimeout="1m")
+
+
+def with_node_group(story, drains):
+    """The group's node group is replaced: one node with a pod, drained or not, and the node group is deleted."""
+    scaling_group = f"eks-{GROUP}-0a1b-00000000-1111-2222-3333-444444444444"
+    story.state(object="node", id="node-9", instance="i-9", group=scaling_group, state="ready")
+    story.state(object="instance", id="i-9", group=scaling_group, state="InService", desired=1)
+    story.write("create", "pods", "app", {"target": {"name": "node-9"}}, "binding", user="scheduler")
+    if drains:
+        story.cordon(9)
+        story.write("delete", "pods", "app", {"gracePeriodSeconds": 0}, user="kwok")
+    story.call("DeleteNodegroup", clusterName="demo", nodegroupName=f"{GROUP}-0a1b")
+
+
+def test_a_node_group_is_drained_before_it_is_replaced():
+    """EKS gives up on a pod after some minutes, so the controller moves the pods before. A deletion leaves it to EKS."""
+    story = Story()
+    with_node_group(story, drains=True)
+    assert "drained" not in found(story.run())
+    story = Story()
+    with_node_group(story, drains=False)
+    assert "drained" in found(story.run())
+    story = Story()
+    story.note("delete", group="alpha")
+    with_node_group(story, drains=False)
+    assert "drained" not in found(story.run())
 
 
 def test_scale_in_that_another_client_requested_is_not_judged():
@@ -321,6 +411,28 @@ def test_writes_in_the_quiet_window():
     audited = {"auditID": "x", "verb": "update", "objectRef": {"resource": "nodes", "name": "node-0", "subresource": "status"}, "responseStatus": {"code": 200}}
     run["audit"].append({**audited, "user": {"username": "system:kube-controller-manager"}, "stageTimestamp": when[:-3] + "998"})
     assert found(run) == set(), "Kubernetes called a node NotReady"
+
+
+def test_a_write_with_each_resync():
+    """It comes more rarely than a group is settled, and never ends."""
+    story = Story()
+    story.note("settled")
+    story.call("TagRole", RoleName=GROUP)
+    run = story.run()
+    (end,) = [entry for entry in run["journal"] if entry["what"] == "end"]
+    assert found(run) == set(), "a late write came, and ended"
+    end["late writes ended"] = False
+    assert found(run) == {"quiet"}
+    audited = {"auditID": "x", "verb": "update", "objectRef": {"resource": "nodes", "name": "node-0", "subresource": "status"}, "responseStatus": {"code": 200}}
+    run["audit"].append({**audited, "user": {"username": "system:kube-controller-manager"}, "stageTimestamp": run["aws"][-1]["time"]})
+    assert found(run) == set(), "Kubernetes called a node NotReady"
+
+
+def test_the_quiet_window_is_longer_than_a_resync():
+    """A write with each resync of one group would be missed by a shorter one."""
+    settings = controller.settings()
+    (period,) = [int(part.removeprefix("--resync-period=").removesuffix("s")) for part in settings["command"] if part.startswith("--resync-period")]
+    assert settings["resync"] > period
 
 
 def test_groups_that_are_not_done():
@@ -432,6 +544,36 @@ def test_a_deletion_is_not_a_rotation():
     story.wait(60)
     all_nodes_go(story)
     assert {"needless_rotation", "availability"} <= found(story.run()), "a person created it again long ago"
+
+
+def created_again(story):
+    """The group is deleted with its nodes, and created again with three others."""
+    story.note("delete", group="alpha")
+    story.write("delete", "instancegroups", "alpha", None, user="admin")
+    all_nodes_go(story)
+    for number in range(3):
+        story.instance(number, "gone")
+        story.node(number, "gone")
+    story.note("apply", group="alpha", to=story.group, bad=False)
+    story.write("patch", "instancegroups", "alpha", {}, user="admin", code=201)
+    for number in range(3, 6):
+        story.node(number, "joined")
+        story.instance(number, "InService")
+        story.node(number, "ready")
+    story.wait(60)
+
+
+def test_a_group_that_was_created_again_is_judged():
+    """Half of the worlds delete a group and create it again: its nodes serve as those of any other group."""
+    story = Story()
+    created_again(story)
+    story.cordon(3)
+    assert found(story.run()) == set()
+    story = Story()
+    created_again(story)
+    story.cordon(3)
+    story.cordon(4)
+    assert "availability" in found(story.run())
 
 
 def test_a_group_that_was_replaced_before_it_was_seen():

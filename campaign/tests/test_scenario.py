@@ -2,6 +2,8 @@
 
 import json
 
+import pytest
+
 from campaign import rollouts, scenario, shrink, spec_generator, totals
 from campaign.oracles.rollouts import image_of
 
@@ -139,7 +141,7 @@ def test_a_hundred_seeds_draw_everything():
     """What no seed draws is not covered, whatever the totals say."""
     counted = totals.Totals()
     for seed in range(100):
-        counted.add({"name": "x", "scenario": scenario.generate(seed), "failures": [], "times": {}, "reference": True}, "now")
+        counted.add({"name": "x", "scenario": scenario.generate(seed), "failures": [], "times": {}, "reference": True, "is compared": True, "hits": []}, "now")
     found = counted.counts["features"]
     wanted = ["provisioner: eks", "provisioner: eks-managed", "provisioner: eks-fargate", "strategy: rollingUpdate", "strategy: crd", "strategy: managed"]
     wanted += [f"os: {family}" for family in ("amazonlinux2", "amazonlinux2023", "bottlerocket", "windows")]
@@ -152,7 +154,7 @@ def test_a_hundred_seeds_draw_everything():
 def test_totals_add_up_over_runs(tmp_path):
     """The last 500 lives without a failure may be played on many evenings."""
     one, path = scenario.generate(1), tmp_path / "totals.json"
-    result = {"name": "seed-1", "scenario": one, "failures": [], "times": {"seconds": 1.5}, "reference": True}
+    result = {"name": "seed-1", "scenario": one, "failures": [], "times": {"seconds": 1.5}, "reference": True, "is compared": True, "hits": []}
     failed = {**result, "failures": [{"oracle": "leaks"}]}
     for each in (result, failed, result):
         counted = totals.Totals.load(path)
@@ -172,6 +174,24 @@ def test_a_perturbation_of_one_group_disturbs_one_life():
     assert totals.disturbed(one) == set(scenario.names(one))
 
 
+def test_the_totals_tell_what_hit_from_what_was_drawn(tmp_path):
+    """Faults that no request met, and ends that were not compared, prove nothing."""
+    one, path = scenario.generate(1), tmp_path / "totals.json"
+    name = sorted(one["groups"])[0]
+    drawn = [{"kind": "perturbation", "name": each, "arguments": {"group": name} if each == "x" else {}} for each in ("x", "y")]
+    one = {**one, "taken over": {}, "events": [{"kind": "transition", "group": name, "to": one["groups"][name]}, *drawn]}
+    counted = totals.Totals()
+    result = {"name": "seed-1", "scenario": one, "failures": [], "times": {}, "reference": True, "is compared": True, "hits": drawn[:1]}
+    counted.add(result, "now")
+    counted.add({**result, "failures": [{"oracle": "the runner"}], "is compared": False, "hits": []}, "now")
+    counted.save(path)
+    found, groups = totals.Totals.load(path).value(), len(one["groups"])
+    assert found["perturbations"] == {"x": 2, "y": 2} and found["perturbations that hit"] == {"x": 1}
+    assert found["lives"]["disturbed"] == 2 * groups and found["lives"]["hit"] == 1
+    assert found["ends compared"] == {"all": groups, "after transitions": 1}
+    assert sum(found["disturbed lives by provisioner"].values()) == 2 * groups
+
+
 def test_shrinking_keeps_only_what_fails():
     """A reader needs the two events that matter, not twenty."""
     groups = {name: {"spec": {}} for name in ("alpha", "bravo", "charlie")}
@@ -185,6 +205,38 @@ def test_shrinking_keeps_only_what_fails():
     smaller = shrink.shrink({"seed": 1, "groups": groups, "events": events}, fails)
     assert [event["number"] for event in smaller["events"]] == [3, 17] and list(smaller["groups"]) == ["bravo"]
     assert len(asked) < 40
+
+
+class BrokenWorlds:
+    """Worlds in which what an event number says happens: the play fails an oracle, or breaks the runner."""
+
+    def judge(self, smaller, _name):
+        numbers = {event["number"] for event in smaller["events"]}
+        if 3 not in numbers:
+            pytest.fail("the cloud did not start")
+        return [{"oracle": "leaks"}] if 7 in numbers else [], {}
+
+
+def test_a_play_that_breaks_the_runner_is_not_the_failure():
+    """One assertion in a smaller world must not end the campaign, or pass for the defect that is looked for."""
+    events = [{"kind": "wait", "number": number} for number in range(10)]
+    smaller = shrink.shrink_scenario(BrokenWorlds(), {"groups": {"alpha": {}}, "events": events}, [{"oracle": "leaks"}], "x", tries=100)
+    assert [event["number"] for event in smaller["events"]] == [3, 7]
+
+
+def test_shrinking_leaves_every_group_with_a_valid_spec():
+    """Without the valid spec after a bad one, or the first one after a takeover, the world fails by itself."""
+    taken = {"kind": "transition", "group": "plain", "to": {}}
+    bad, good = ({"kind": "transition", "group": "alpha", "to": {}, "bad": is_bad} for is_bad in (True, False))
+
+    def scenario_of(*events):
+        return {"groups": {"alpha": {}}, "taken over": {"plain": "plain"}, "events": list(events)}
+
+    assert scenario.is_playable(scenario_of(taken, bad, good)) and scenario.is_playable(scenario_of({"kind": "delete", "group": "plain"}))
+    assert not scenario.is_playable(scenario_of(taken, bad)) and not scenario.is_playable(scenario_of(bad, good))
+    asked = []
+    smaller = shrink.shrink(scenario_of(taken, bad, good), lambda smaller: asked.append(smaller) or bad in smaller["events"])
+    assert smaller["events"] == [bad, good] and smaller["taken over"] == {} and all(map(scenario.is_playable, asked))
 
 
 def test_the_roles_that_specs_name_are_made():
