@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 
-from campaign import controller, oracles, rollouts
+from campaign import controller, oracles, rollouts, sweep
 from campaign import scenario as scenarios
 from campaign.shrink import shrink_scenario
 from campaign.totals import Totals, disturbed, revision
@@ -37,7 +37,7 @@ def main():
     workers = concurrent.futures.ProcessPoolExecutor(options.workers, initializer=processes.die_with_parent, initargs=(os.getpid(),))
     with workers as executor:
         plays = Plays(executor, options, str(directory), tally)
-        for name, scenario in work_of(options):
+        for name, scenario in sweep.work(plays.play) if options.sweep else work_of(options):
             if deadline and time.monotonic() > deadline:
                 break
             plays.begin(name, scenario)
@@ -56,6 +56,7 @@ def parse():
     parser.add_argument("--rollouts", action="store_true", help="worlds in which changes of the ConfigMap reach the groups in waves")
     parser.add_argument("--minutes", type=float, default=0, help="begin no seed after so many minutes")
     parser.add_argument("--fixed", action="store_true", help="the seeds in campaign/seeds.txt, and the scenarios in campaign/regressions")
+    parser.add_argument("--sweep", action="store_true", help="a short life of a group of each provisioner, with a kill at each of its writes in turn")
     parser.add_argument("--replay", nargs="*", default=[], help="files with scenarios")
     parser.add_argument("--undisturbed", action="store_true", help="without perturbations: changes alone")
     parser.add_argument("--only", help="perturbations whose name holds this text")
@@ -110,6 +111,13 @@ class Plays:
         played = self._submit(play_one, name, scenario, self._directory)
         self._open.append((name, scenario, is_new, self._reference[1], played))
 
+    def play(self, name, scenario):
+        """The run of a scenario that is not judged. Waits for it."""
+        run = self._submit(play_one, name, scenario, self._directory).result()
+        assert "broken" not in run, run["broken"]
+        shutil.rmtree(pathlib.Path(self._directory) / name)
+        return run
+
     def end(self):
         """Waits for everything that runs, and judges it."""
         while self._open:
@@ -147,7 +155,8 @@ class Plays:
             smaller = self._submit(shrink_one, name, scenario, failures, self._directory).result()
             path = path.with_name(f"{name}.small.json")
             path.write_text(json.dumps(smaller, indent=1))
-        return {"name": name, "scenario": scenario, "failures": failures, "times": times, "reference": is_new, "replay": str(path)}
+        kills = sum(entry["what"] == "killed" for entry in run.get("journal", ()))
+        return {"name": name, "scenario": scenario, "failures": failures, "times": times, "reference": is_new, "replay": str(path), "kills": kills}
 
 
 def worlds(directory):
@@ -201,7 +210,7 @@ def describe(result):
     scenario, failures = result["scenario"], result["failures"]
     lives, hit = len(scenarios.names(scenario)), len(disturbed(scenario))
     changes = sum(scenarios.transitions(scenario).values())
-    print(f"{'FAILED' if failures else 'ok    '} {result['name']}: {lives} groups ({hit} disturbed), {changes} transitions, {result['times']}", flush=True)
+    print(f"{'FAILED' if failures else 'ok    '} {result['name']}: {lives} groups ({hit} disturbed), {changes} transitions, {result['kills']} kills, {result['times']}", flush=True)
     for failure in failures:
         print(f"  {failure['oracle']}, {failure['group'] or 'the world'}: {failure['what']}", flush=True)
         for line in failure["lines"]:

@@ -54,8 +54,8 @@ def aws_answers_lost(runner, service, after, count):
 @perturbation("AWS performs a write late", service=SERVICES[:5], after=range(6), seconds=[2, 8, 15])
 def aws_performs_a_write_late(runner, service, after, seconds):
     """A call is on its way while everything else continues, and then it is performed."""
-    runner.fault(seconds, action="hold", before=True, kind="write", service=service, after=after)
-    runner.undo(lambda: runner.release(lose=False), after=seconds)
+    fault = runner.fault(seconds, action="hold", before=True, kind="write", service=service, after=after)
+    runner.undo(lambda: runner.release(lose=False, fault=fault), after=seconds)
 
 
 @perturbation("AWS denies a read", operation=READS, seconds=[4, 15])
