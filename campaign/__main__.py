@@ -72,7 +72,7 @@ def work_of(options):
     """(name, scenario) of everything that is to be played."""
     yield from map(read_scenario, options.replay)
     if options.fixed:
-        seeds = [int(line.split()[0]) for line in SEEDS.read_text().splitlines() if line.strip() and not line.startswith("#")]
+        seeds = [seed for seed, _ in fixed_seeds()]
     elif options.seed is not None:
         count = options.count or (1_000_000 if options.minutes else 1)
         seeds = range(options.seed, options.seed + count)
@@ -86,6 +86,12 @@ def work_of(options):
             yield name, rollouts.generate(seed, **how) if options.rollouts else scenarios.generate(seed, **how, size=options.size or None)
     if options.fixed:
         yield from map(read_scenario, sorted(REGRESSIONS.glob("*.json")))
+
+
+def fixed_seeds():
+    """(seed, digest of its scenario) of everything in campaign/seeds.txt."""
+    lines = [line.split() for line in SEEDS.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    return [(int(seed), digest) for seed, digest in lines]
 
 
 def read_scenario(path):
