@@ -11,7 +11,7 @@ import sys
 import time
 import traceback
 
-from campaign import controller, hits, oracles, rollouts
+from campaign import controller, hits, oracles, rollouts, sweep
 from campaign import scenario as scenarios
 from campaign.shrink import shrink_scenario
 from campaign.totals import Totals, disturbed, revision
@@ -37,7 +37,7 @@ def main():
     workers = concurrent.futures.ProcessPoolExecutor(options.workers, initializer=processes.die_with_parent, initargs=(os.getpid(),))
     with workers as executor:
         plays = Plays(executor, options, str(directory), tally)
-        for name, scenario in work_of(options):
+        for name, scenario in sweep.work(plays.play) if options.sweep else work_of(options):
             if deadline and time.monotonic() > deadline:
                 break
             plays.begin(name, scenario)
@@ -56,6 +56,7 @@ def parse():
     parser.add_argument("--rollouts", action="store_true", help="worlds in which changes of the ConfigMap reach the groups in waves")
     parser.add_argument("--minutes", type=float, default=0, help="begin no seed after so many minutes")
     parser.add_argument("--fixed", action="store_true", help="the seeds in campaign/seeds.txt, and the scenarios in campaign/regressions")
+    parser.add_argument("--sweep", action="store_true", help="a short life of a group of each provisioner, with a kill at each of its writes in turn")
     parser.add_argument("--replay", nargs="*", default=[], help="files with scenarios")
     parser.add_argument("--undisturbed", action="store_true", help="without perturbations: changes alone")
     parser.add_argument("--only", help="perturbations whose name holds this text")
@@ -71,7 +72,7 @@ def work_of(options):
     """(name, scenario) of everything that is to be played."""
     yield from map(read_scenario, options.replay)
     if options.fixed:
-        seeds = [int(line.split()[0]) for line in SEEDS.read_text().splitlines() if line.strip() and not line.startswith("#")]
+        seeds = [seed for seed, _ in fixed_seeds()]
     elif options.seed is not None:
         count = options.count or (1_000_000 if options.minutes else 1)
         seeds = range(options.seed, options.seed + count)
@@ -85,6 +86,12 @@ def work_of(options):
             yield name, rollouts.generate(seed, **how) if options.rollouts else scenarios.generate(seed, **how, size=options.size or None)
     if options.fixed:
         yield from map(read_scenario, sorted(REGRESSIONS.glob("*.json")))
+
+
+def fixed_seeds():
+    """(seed, digest of its scenario) of everything in campaign/seeds.txt."""
+    lines = [line.split() for line in SEEDS.read_text().splitlines() if line.strip() and not line.startswith("#")]
+    return [(int(seed), digest) for seed, digest in lines]
 
 
 def read_scenario(path):
@@ -109,6 +116,13 @@ class Plays:
             self._reference = (world, self._submit(play_one, f"{name}-fresh", world, self._directory))
         played = self._submit(play_one, name, scenario, self._directory)
         self._open.append((name, scenario, is_new, self._reference[1], played))
+
+    def play(self, name, scenario):
+        """The run of a scenario that is not judged. Waits for it."""
+        run = self._submit(play_one, name, scenario, self._directory).result()
+        assert "broken" not in run, run["broken"]
+        shutil.rmtree(pathlib.Path(self._directory) / name)
+        return run
 
     def end(self):
         """Waits for everything that runs, and judges it."""
@@ -147,7 +161,8 @@ class Plays:
             smaller = self._submit(shrink_one, name, scenario, failures, self._directory).result()
             path = path.with_name(f"{name}.small.json")
             path.write_text(json.dumps(smaller, indent=1))
-        result = {"name": name, "scenario": scenario, "failures": failures, "times": times, "reference": is_new, "replay": str(path)}
+        kills = sum(entry["what"] == "killed" for entry in run.get("journal", ()))
+        result = {"name": name, "scenario": scenario, "failures": failures, "times": times, "reference": is_new, "replay": str(path), "kills": kills}
         return {**result, "is compared": not broken, "hits": [] if broken else hits.of_run(run)}
 
 
@@ -202,7 +217,7 @@ def describe(result):
     scenario, failures = result["scenario"], result["failures"]
     lives, of_groups = len(scenarios.names(scenario)), len(disturbed(scenario))
     changes = sum(scenarios.transitions(scenario).values())
-    print(f"{'FAILED' if failures else 'ok    '} {result['name']}: {lives} groups ({of_groups} disturbed), {changes} transitions, {len(result['hits'])} perturbations that hit, {result['times']}", flush=True)
+    print(f"{'FAILED' if failures else 'ok    '} {result['name']}: {lives} groups ({of_groups} disturbed), {changes} transitions, {len(result['hits'])} perturbations that hit, {result['kills']} kills, {result['times']}", flush=True)
     for failure in failures:
         print(f"  {failure['oracle']}, {failure['group'] or 'the world'}: {failure['what']}", flush=True)
         for line in failure["lines"]:

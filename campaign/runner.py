@@ -41,7 +41,7 @@ class Runner:
     def __init__(self, pool, scenario, settings, directory):
         self.scenario, self.settings, self.directory = scenario, settings, pathlib.Path(directory)
         self.directory.mkdir(parents=True, exist_ok=True)
-        self._pool, self._undo, self.journal = pool, [], []
+        self._pool, self._undo, self._awaited, self.journal = pool, [], [], []
         self.present, self.bad, self.controllers = {}, set(), []
         self.helped = {}
         """Groups whose node groups EKS may have given up, and how often a user had them tried again."""
@@ -143,13 +143,23 @@ class Runner:
         self.cloud.control("DELETE", "faults")
         self.release(lose=True)
 
-    def held_calls(self):
-        """The AWS calls that are held."""
-        return self.cloud.control("GET", "held")
+    def end_fault(self, number):
+        """Ends one fault of AWS calls. A call that it holds goes without an answer."""
+        self.cloud.control("DELETE", "faults", id=number)
+        self.release(lose=True, fault=number)
 
-    def release(self, lose):
-        """Lets the held AWS calls go, with or without their answers."""
-        self.cloud.control("POST", "release", lose=lose)
+    def held_calls(self, fault):
+        """Numbers of the AWS calls that a fault holds."""
+        return [int(number) for number, call in self.cloud.control("GET", "held").items() if call["fault"] == fault]
+
+    def release(self, lose, fault=None):
+        """Lets the AWS calls go that a fault holds, or all held ones, with or without their answers."""
+        for which in [{}] if fault is None else [{"id": number} for number in self.held_calls(fault)]:
+            self.cloud.control("POST", "release", lose=lose, **which)
+
+    def once(self, predicate, function):
+        """Has `function` called as soon as `predicate` is true, whenever the runner waits; no longer after the last event."""
+        self._awaited.append((predicate, function))
 
     def undo(self, function, after=None, group=None):
         """Has `function` called once: after so many seconds, at the latest before the final settle, or before a user creates `group` again."""
@@ -162,6 +172,7 @@ class Runner:
             if time.monotonic() > deadline:
                 return False
             self._undo_due()
+            self._call_awaited()
             self._restart_ended()
             time.sleep(POLL)
         return found
@@ -176,6 +187,13 @@ class Runner:
         self._undo = [entry for entry in self._undo if entry not in due]
         for _, function, _ in due:
             self._undo_or_retry(function)
+
+    def _call_awaited(self):
+        for entry in list(self._awaited):
+            # A call waits, too, and may have made another one.
+            if entry in self._awaited and entry[0]():
+                self._awaited.remove(entry)
+                entry[1]()
 
     def _undo_of(self, group):
         """Ends what a user did to a group that is gone: a resource without its tags would be another owner's for the next one."""
@@ -464,6 +482,7 @@ class Runner:
 
     def _end(self):
         """Takes every fault away, waits, and takes pictures: of the end, of a quiet while, and of what deletions leave."""
+        self._awaited.clear()
         self._undo_all()
         self.clear_faults()
         self.proxy.clear()

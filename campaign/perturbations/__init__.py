@@ -49,6 +49,8 @@ def perturbation(name, needs=None, allows=(), when=lambda scenario: True, **choi
 
     The function's arguments are the runner, a `group` if it acts on one, and `choices`: what each other argument may be.
     `needs` is the provisioner of that group, or several, and `when(scenario)` says whether a scenario has what else it needs.
+    A new perturbation has `when=is_wide` of campaign.scenario: the scenarios of the fixed seeds are not wide, and would be
+    others otherwise. A list of `choices` of an older one does not change, either.
     `allows` names the oracles that do not judge that group (every group, if it acts on none), because the perturbation
     itself does what they look for.
     """

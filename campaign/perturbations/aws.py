@@ -1,16 +1,25 @@
 """Perturbations of the controller's AWS calls: refused, failed, lost, late, and answered from the past."""
 
 from campaign.perturbations import perturbation
+from campaign.scenario import is_wide
 
 SERVICES = ["*", "autoscaling", "ec2", "iam", "eks", "ssm"]
 KINDS = ["any", "read", "write"]
 READS = ["DescribeAutoScalingGroups", "DescribeLaunchTemplateVersions", "DescribeInstances", "DescribeSubnets", "GetRole", "GetInstanceProfile", "DescribeCluster",
-         "DescribeNodegroup", "DescribeFargateProfile", "DescribeScalingActivities", "ListAttachedRolePolicies", "DescribeAccessEntry", "GetParameter"]  # fmt: skip
+         "DescribeNodegroup", "DescribeFargateProfile", "DescribeScalingActivities", "ListAttachedRolePolicies", "DescribeAccessEntry", "GetParameters"]  # fmt: skip
 WRITES = ["CreateAutoScalingGroup", "UpdateAutoScalingGroup", "DeleteAutoScalingGroup", "TerminateInstanceInAutoScalingGroup", "CreateOrUpdateTags", "PutLifecycleHook",
           "EnterStandby", "SuspendProcesses", "ResumeProcesses", "PutWarmPool", "SetInstanceHealth", "CreateLaunchTemplate", "CreateLaunchTemplateVersion",
           "DeleteLaunchTemplate", "CreateRole", "DeleteRole", "AttachRolePolicy", "DetachRolePolicy", "CreateInstanceProfile", "AddRoleToInstanceProfile",
           "DeleteInstanceProfile", "CreateAccessEntry", "DeleteAccessEntry", "CreateNodegroup", "UpdateNodegroupConfig", "DeleteNodegroup", "CreateFargateProfile",
           "DeleteFargateProfile"]  # fmt: skip
+RARE_READS = ["DescribeImages", "DescribeInstanceRefreshes", "DescribeInstanceTypeOfferings", "DescribeInstanceTypes", "DescribeLaunchConfigurations",
+              "DescribeLaunchTemplates", "DescribeLifecycleHooks", "DescribeRouteTables", "DescribeSecurityGroups", "DescribeUpdate", "DescribeWarmPool",
+              "ListAccessEntries", "ListEntitiesForPolicy", "ListFargateProfiles", "ListInstanceProfiles", "ListInstanceProfilesForRole", "ListNodegroups",
+              "ListRolePolicies", "SimulatePrincipalPolicy"]  # fmt: skip
+RARE_WRITES = ["CreateTags", "DeleteLaunchConfiguration", "DeleteLaunchTemplateVersions", "DeleteLifecycleHook", "DeleteTags", "DeleteWarmPool",
+               "DisableMetricsCollection", "EnableMetricsCollection", "RemoveRoleFromInstanceProfile", "TagInstanceProfile", "TagResource", "TagRole",
+               "UntagResource", "UpdateAssumeRolePolicy", "UpdateNodegroupVersion"]  # fmt: skip
+"""The other operations that the controller calls, each of which wide worlds refuse alone: the draws of the fixed seeds stay."""
 CREDENTIALS = {"ec2": "RequestExpired", "autoscaling": "ExpiredToken", "iam": "ExpiredToken", "eks": "ExpiredTokenException"}
 """With which code a service refuses credentials that have expired."""
 
@@ -54,8 +63,8 @@ def aws_answers_lost(runner, service, after, count):
 @perturbation("AWS performs a write late", service=SERVICES[:5], after=range(6), seconds=[2, 8, 15])
 def aws_performs_a_write_late(runner, service, after, seconds):
     """A call is on its way while everything else continues, and then it is performed."""
-    runner.fault(seconds, action="hold", before=True, kind="write", service=service, after=after)
-    runner.undo(lambda: runner.release(lose=False), after=seconds)
+    fault = runner.fault(seconds, action="hold", before=True, kind="write", service=service, after=after)
+    runner.undo(lambda: runner.release(lose=False, fault=fault), after=seconds)
 
 
 @perturbation("AWS denies a read", operation=READS, seconds=[4, 15])
@@ -67,6 +76,18 @@ def aws_denies_a_read(runner, operation, seconds):
 @perturbation("AWS denies a write", operation=WRITES, seconds=[4, 15])
 def aws_denies_a_write(runner, operation, seconds):
     """A line of the IAM policy is gone, and comes back."""
+    runner.fault(seconds, action="deny", operation=operation, count=-1)
+
+
+@perturbation("AWS denies a rare read", when=is_wide, operation=RARE_READS, seconds=[4, 15])
+def aws_denies_a_rare_read(runner, operation, seconds):
+    """The same for a read that few passes make."""
+    runner.fault(seconds, action="deny", operation=operation, count=-1)
+
+
+@perturbation("AWS denies a rare write", when=is_wide, operation=RARE_WRITES, seconds=[4, 15])
+def aws_denies_a_rare_write(runner, operation, seconds):
+    """The same for a write that few passes make."""
     runner.fault(seconds, action="deny", operation=operation, count=-1)
 
 
@@ -97,4 +118,10 @@ def aws_answers_from_the_past(runner, service, seconds):
 @perturbation("one AWS read from the past", operation=READS, count=[1, 2, 4])
 def one_aws_read_from_the_past(runner, operation, count):
     """One of the servers of a service is behind the others."""
+    runner.fault(action="stale", operation=operation, count=count)
+
+
+@perturbation("one rare AWS read from the past", when=is_wide, operation=RARE_READS, count=[1, 2, 4])
+def one_rare_aws_read_from_the_past(runner, operation, count):
+    """The same for a read that few passes make."""
     runner.fault(action="stale", operation=operation, count=count)

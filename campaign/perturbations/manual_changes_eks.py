@@ -2,6 +2,7 @@
 
 import json
 
+from campaign import state
 from campaign.perturbations import perturbation
 from campaign.scenario import is_wide
 from campaign.user import User
@@ -31,6 +32,20 @@ def access_entries_recreated_by_hand(runner, group, later):
         user.do("eks", "delete_access_entry", clusterName="demo", principalArn=arn)
         if user.do("eks", "create_access_entry", clusterName="demo", principalArn=arn, type="STANDARD") is not None:
             user.undo("eks", "delete_access_entry", after=later, clusterName="demo", principalArn=arn)
+
+
+@perturbation("access entry edited", needs=("eks", "eks-fargate"), when=lambda scenario: is_wide(scenario) and has_access_entries(scenario), later=LATER, tag=["InstanceGroup", "RoleId"])
+def access_entry_edited(runner, group, later, tag):
+    """It says that it is another group's, or of another role of that name. EKS lets nobody edit more of an entry of nodes.
+
+    Only that of a role that the controller made: it goes with its role, whatever it says. A user takes the edit back.
+    """
+    user, roles = User(runner, group), dict(User(runner, group).each("roles"))
+    for arn, entry in user.each("access"):
+        key = state.OWNERSHIP + tag
+        if arn.rpartition("/")[2] in roles and key in entry["tags"]:
+            user.do("eks", "tag_resource", resourceArn=entry["accessEntryArn"], tags={key: "theirs"})
+            user.undo("eks", "tag_resource", after=later, resourceArn=entry["accessEntryArn"], tags={key: entry["tags"][key]})
 
 
 @perturbation("tags of EKS resources taken off", kinds=[["access"], ["nodegroups"], ["fargate"], ["access", "nodegroups", "fargate"]], later=LATER)

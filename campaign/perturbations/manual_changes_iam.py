@@ -3,6 +3,7 @@
 import json
 
 from campaign.perturbations import perturbation
+from campaign.scenario import is_wide
 from campaign.user import User, as_list
 
 BOTH = ("eks", "eks-fargate")
@@ -94,6 +95,22 @@ def role_made_again_by_hand(runner, group, policies, later):
     """By a user who puts it back into its profile, and forgets its tags at first."""
     user = User(runner, group)
     empty_profiles(user)
+    recreate_roles(user, policies, later)
+    for name, profile in user.each("profiles"):
+        for role in profile["roles"]:
+            user.do("iam", "add_role_to_instance_profile", InstanceProfileName=name, RoleName=role)
+
+
+@perturbation("role of a Fargate profile made again by hand", needs="eks-fargate", when=is_wide, policies=[True, False], later=LATER)
+def role_of_a_fargate_profile_made_again_by_hand(runner, group, policies, later):
+    """Its tags are forgotten at first. While one profile replaces another, the controller may be done with the old one's role."""
+    user = User(runner, group)
+    if [profile["status"] for _, profile in user.each("fargate")] == ["ACTIVE"] and not runner.is_being_deleted(group):
+        recreate_roles(user, policies, later)
+
+
+def recreate_roles(user, policies, later):
+    """Deletes the group's roles and creates them again, perhaps with their policies. A user tags them later."""
     delete_roles(user)
     for name, role in user.each("roles"):
         trust = role["trust"] if isinstance(role["trust"], str) else json.dumps(role["trust"])
@@ -101,9 +118,6 @@ def role_made_again_by_hand(runner, group, policies, later):
         user.undo("iam", "tag_role", after=later, RoleName=name, Tags=as_list(role["tags"]))
         for arn in role["policies"] if policies else []:
             user.do("iam", "attach_role_policy", RoleName=name, PolicyArn=arn)
-    for name, profile in user.each("profiles"):
-        for role in profile["roles"]:
-            user.do("iam", "add_role_to_instance_profile", InstanceProfileName=name, RoleName=role)
 
 
 def empty_profiles(user):

@@ -8,11 +8,15 @@ import json
 from campaign import foreign_resources
 from campaign.perturbations import perturbation
 from campaign.perturbations.manual_changes_instances import on_one
+from campaign.scenario import is_wide
 from campaign.user import User, owned
 
 PROCESSES = ["Launch", "Terminate", "AZRebalance", "ReplaceUnhealthy", "HealthCheck"]
 LATER = [3, 10, None]
 """When a user undoes it: after so many seconds, or before the end."""
+KEPT = ("MinSize", "MaxSize", "DesiredCapacity", "VPCZoneIdentifier", "DefaultCooldown", "HealthCheckType", "HealthCheckGracePeriod", "TerminationPolicies",
+        "NewInstancesProtectedFromScaleIn", "CapacityRebalance")  # fmt: skip
+"""What a user copies who creates a scaling group again, beside what it launches and its tags."""
 
 
 @perturbation("sizes edited", needs="eks", sizes=[{"MinSize": 0}, {"MinSize": 0, "MaxSize": 0}, {"MaxSize": 9}, {"MinSize": 3, "MaxSize": 4}])
@@ -69,6 +73,32 @@ def scaling_group_deleted(runner, group):
     """With its instances; it is made again."""
     user = User(runner, group)
     for name, _ in user.each("groups"):
+        user.do("autoscaling", "delete_auto_scaling_group", AutoScalingGroupName=name, ForceDelete=True)
+
+
+@perturbation("scaling group made again by hand", needs="eks", when=is_wide, tagged=[True, False], later=LATER)
+def scaling_group_recreated_by_hand(runner, group, tagged, later):
+    """With its tags it is the group's, and gets its hooks, metrics and warm pool back. A user deletes one without tags."""
+    if runner.is_being_deleted(group):
+        return
+    user = User(runner, group)
+    found = user.scaling_group() or {}
+    if not found.get("MixedInstancesPolicy") and not found.get("LaunchTemplate"):
+        return
+    name = found["AutoScalingGroupName"]
+    user.do("autoscaling", "delete_auto_scaling_group", AutoScalingGroupName=name, ForceDelete=True)
+    if not runner.wait_until(lambda: runner.cloud.snapshot()["groups"].get(name, {}).get("CreatedTime") != found["CreatedTime"], 30):
+        return
+    request = {"AutoScalingGroupName": name, **{key: found[key] for key in KEPT if found.get(key) is not None}, **launched(found)}
+    # The controller may have been first.
+    if user.do("autoscaling", "create_auto_scaling_group", **request, Tags=found["Tags"] if tagged else []) and not tagged:
+        runner.undo(lambda: delete_untagged(runner, user, name), after=later, group=group)
+
+
+def delete_untagged(runner, user, name):
+    """Deletes the scaling group of that name, if nobody has tagged it as a group's."""
+    found = runner.cloud.snapshot()["groups"].get(name)
+    if found and not any(owned({tag["Key"]: ""}) for tag in found["Tags"]):
         user.do("autoscaling", "delete_auto_scaling_group", AutoScalingGroupName=name, ForceDelete=True)
 
 
@@ -233,13 +263,20 @@ def edit(runner, group, **fields):
 
 def edit_template(runner, group, change, options=None):
     """Changes which template and version the scaling group launches, in its policy or beside it; in a policy also `options`."""
-    found = json.loads(json.dumps(User(runner, group).scaling_group() or {}))
-    if policy := found.get("MixedInstancesPolicy"):
-        policy["LaunchTemplate"]["LaunchTemplateSpecification"] = reference(change, policy["LaunchTemplate"]["LaunchTemplateSpecification"])
+    changed = launched(User(runner, group).scaling_group() or {}, change)
+    if policy := changed.get("MixedInstancesPolicy"):
         policy["InstancesDistribution"] |= options or {}
         edit(runner, group, MixedInstancesPolicy=policy)
-    elif found.get("LaunchTemplate") and not options:
-        edit(runner, group, LaunchTemplate=reference(change, found["LaunchTemplate"]))
+    elif changed and not options:
+        edit(runner, group, **changed)
+
+
+def launched(found, change=lambda now: now):
+    """What a scaling group launches, with a changed reference to its template, as calls take it."""
+    if policy := json.loads(json.dumps(found.get("MixedInstancesPolicy"))):
+        policy["LaunchTemplate"]["LaunchTemplateSpecification"] = reference(change, policy["LaunchTemplate"]["LaunchTemplateSpecification"])
+        return {"MixedInstancesPolicy": policy}
+    return {"LaunchTemplate": reference(change, found["LaunchTemplate"])} if found.get("LaunchTemplate") else {}
 
 
 def reference(change, now):

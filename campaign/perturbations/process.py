@@ -1,6 +1,7 @@
 """Perturbations of the controller's process: killed at a write, restarted, paused while another one leads."""
 
 from campaign.perturbations import perturbation
+from campaign.scenario import is_wide
 
 PATIENCE = 8
 """How long a process has to reach the write at which it is killed, in seconds."""
@@ -10,14 +11,10 @@ OBJECTS = r"^(?!.*(/leases|/events))"
 @perturbation("killed at an AWS write")
 def killed_at_an_aws_write(runner, number, before, lose):
     """The call is held before or after it is performed; the process ends without its answer, or with it."""
-    runner.fault(action="hold", kind="write", after=number, before=before)
-    if runner.wait_until(runner.held_calls, PATIENCE):
-        if not lose and not before:
-            runner.release(lose=False)
-        runner.kill()
-        runner.release(lose=True)
-    runner.clear_faults()
-    runner.start()
+    fault = hold_aws_write(runner, number, before)
+    if wait_for_write(runner, lambda: runner.held_calls(fault)) and not lose and not before:
+        runner.release(lose=False, fault=fault)
+    kill(runner, lambda: runner.end_fault(fault))
 
 
 @killed_at_an_aws_write.draw
@@ -29,9 +26,39 @@ def _(random, scenario):
 def killed_at_an_api_write(runner, number, before):
     """The same for a write to the API server."""
     held = runner.proxy.hold(".*", OBJECTS, before=before, skip=number)
-    if runner.wait_until(held.reached.is_set, PATIENCE):
-        runner.kill()
-    runner.proxy.clear()
+    wait_for_write(runner, held.reached.is_set)
+    kill(runner, lambda: runner.proxy.end_hold(held))
+
+
+@perturbation("killed at a later write", when=is_wide, system=["AWS", "API server"], number=range(0, 60, 4))
+def killed_at_a_later_write(runner, system, number):
+    """Everything else goes on until then. The write is performed, and the process ends without its answer."""
+    if system == "AWS":
+        fault = hold_aws_write(runner, number, before=False)
+        runner.once(lambda: runner.held_calls(fault), lambda: kill(runner, lambda: runner.end_fault(fault)))
+    else:
+        held = runner.proxy.hold(".*", OBJECTS, skip=number)
+        runner.once(held.reached.is_set, lambda: kill(runner, lambda: runner.proxy.end_hold(held)))
+
+
+def hold_aws_write(runner, number, before):
+    """Holds the controller's AWS write after so many others; returns the fault that does it."""
+    return runner.fault(action="hold", kind="write", after=number, before=before)
+
+
+def wait_for_write(runner, is_held):
+    """Whether the write comes in time at which the process is to end. If it does not, the process ends all the same."""
+    found = runner.wait_until(is_held, PATIENCE)
+    if not found:
+        runner.note("killed without a write")
+    return found
+
+
+def kill(runner, end_hold):
+    """Kills the controller at the write that it waits for, ends the hold, and starts another one."""
+    runner.kill()
+    runner.note("killed")
+    end_hold()
     runner.start()
 
 

@@ -130,7 +130,7 @@ def make_eks(cloud, group):
     if "warm" in group and "others" not in group:
         autoscaling.put_warm_pool(**where, MinSize=1)
     arn = f"arn:aws:iam::123456789012:role/{name}"
-    cloud.boto("eks").create_access_entry(clusterName="demo", principalArn=arn, type="EC2_LINUX", tags=tags)
+    cloud.boto("eks").create_access_entry(clusterName="demo", principalArn=arn, type="EC2_LINUX", tags={**tags, "instancegroups.keikoproj.io/RoleId": "AROAEXAMPLE"})
 
 
 def make_managed(cloud, group):
@@ -201,6 +201,32 @@ def test_aws_accepts_each_manual_change_to_a_node_group_or_fargate_profile(cloud
     MAKERS[provisioner](cloud, group)
     refused, _ = disturb(cloud, name, group, provisioner)
     assert refused == []
+
+
+@pytest.mark.parametrize("name", ["scaling group made again by hand", "access entry edited", "role of a Fargate profile made again by hand"])
+def test_what_is_made_again_or_edited_is_another_one_and_comes_back(cloud, name):
+    """One that finds nothing of the group, or leaves it as it was, disturbs nothing."""
+    provisioner, kind = {"scaling": ("eks", "groups"), "access": ("eks", "access"), "role": ("eks-fargate", "roles")}[name.split()[0]]
+    group = f"h{name.replace(' ', '').lower()}"[:20]
+    (make_eks if provisioner == "eks" else make_fargate)(cloud, group)
+    known = dict(User(FakeRunner(cloud), group).each(kind))
+    runner = FakeRunner(cloud)
+    # The simulated AWS takes a while to end the instances of a group.
+    runner.wait_until = lambda predicate, seconds: eventually(predicate) or True
+    chosen = {key: {"tagged": True, "tag": "InstanceGroup", "policies": True, "later": None}[key] for key in REGISTRY[name]._names if key != "group"}
+    REGISTRY[name](runner, group=group, **chosen)
+    picture = {each: cloud.snapshot()[kind].get(each) for each in known}
+    assert runner.refused == [] and known and all(picture.values())
+    assert all(picture[each] != thing for each, thing in known.items())
+    for function in reversed(runner.undone):
+        function()
+    assert all(tags_of(cloud.snapshot()[kind][each]) == tags_of(thing) for each, thing in known.items())
+
+
+def tags_of(thing):
+    """The tags of a resource in a snapshot."""
+    tags = thing.get("tags") or thing.get("Tags")
+    return tags if isinstance(tags, dict) else {tag["Key"]: tag["Value"] for tag in tags}
 
 
 def test_a_change_is_undone_when_the_api_server_is_back():

@@ -21,7 +21,7 @@
     before: for lose and hold: the call is never performed (lose), or is performed after its release (hold).
     stale: groups and templates are shown as they were when the fault was set, or, with `writes`, as they were so many
         writes ago. Other services repeat their last response.
-`GET  /_local/held` lists held calls. `POST /_local/release` `{"id": n or absent for all, "lose": false}` releases
+`GET  /_local/held` lists held calls, each with the id of its `fault`. `POST /_local/release` `{"id": n or absent for all, "lose": false}` releases
     them.
 `POST /_local/ami` `{"id", "behavior": ok / never-joins / not-ready / dies, "after_s": 2, "family": optional,
     "architecture": x86_64}`
@@ -292,7 +292,7 @@ ROUTES = {
     ("GET", "faults"): lambda simulator, _: simulator.faults.describe(),
     ("POST", "faults"): add_fault,
     ("DELETE", "faults"): clear_faults,
-    ("GET", "held"): lambda simulator, _: {number: held.call for number, held in simulator.faults.held.items()},
+    ("GET", "held"): lambda simulator, _: {number: held.call for number, held in list(simulator.faults.held.items())},
     ("POST", "release"): release,
     ("POST", "ami"): set_ami,
     ("POST", "instance"): change_instances,

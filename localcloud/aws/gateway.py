@@ -121,7 +121,7 @@ class Gateway:
 
     def hold(self, call: Call, environ: dict[str, Any], body: bytes, fault: Fault) -> Response:
         """Hold the response back, before or after the call is performed."""
-        held = HeldCall({"service": call.service, "operation": call.operation, "params": call.params, "before": fault.before})
+        held = HeldCall({"service": call.service, "operation": call.operation, "params": call.params, "before": fault.before, "fault": fault.id})
         number = next(HELD_CALL_IDS)
         response = None if fault.before else self.perform(call, environ, body, fault)
         self.simulator.faults.held[number] = held

@@ -157,6 +157,13 @@ class Proxy:
             self._faults = [each for each in self._faults if each is not fault]
         fault.ended.set()
 
+    def end_hold(self, held):
+        """Ends a hold: a write that it holds gets no answer, and no other write is held."""
+        with self._lock:
+            self._held = [each for each in self._held if each is not held]
+            held.taken = True
+        held.release(lose=True)
+
     def cut(self, path="", ending="cut"):
         """Ends the open watches whose path fits: "cut" drops the connection, "expired" says that it has to list again (410)."""
         with self._lock:

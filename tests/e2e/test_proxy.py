@@ -62,6 +62,17 @@ def test_the_proxy_holds_the_nth_write_of_a_kind(proxied):
     assert held.reached.is_set()
 
 
+def test_the_end_of_a_hold_ends_no_other(proxied):
+    """A kill at a write would let the writes go that another perturbation holds."""
+    _, proxy, send = proxied
+    ended, other = (proxy.hold("POST", "/configmaps", before=True) for _ in range(2))
+    proxy.end_hold(ended)
+    other.release(lose=True)
+    with pytest.raises(GONE):
+        send("POST", MAPS, {"metadata": {"name": "third"}})
+    assert other.reached.is_set() and not ended.reached.is_set()
+
+
 def test_watches_are_cut_and_expire(proxied):
     """A cut watch ends without a word; one that expired says 410, and its client lists again."""
     cloud, proxy, send = proxied

@@ -73,11 +73,12 @@ def test_a_held_call_waits_until_it_is_released(aws, control, name):
     """A call can be held before or after it is performed."""
     for before in (False, True):
         role = f"{name}-{before}"
-        control.post("faults", action="hold", operation="CreateRole", match=role, before=before)
+        fault = control.post("faults", action="hold", operation="CreateRole", match=role, before=before)["id"]
         thread = threading.Thread(target=aws.iam.create_role, kwargs={"RoleName": role, "AssumeRolePolicyDocument": TRUST})
         thread.start()
         held = wait_until(lambda: control.get("held"), "the held call")
-        assert next(iter(held.values()))["operation"] == "CreateRole"
+        call = next(iter(held.values()))
+        assert (call["operation"], call["fault"]) == ("CreateRole", fault)
         there = any(r["RoleName"] == role for r in aws.iam.list_roles(MaxItems=1000)["Roles"])
         assert there is not before
         control.post("release")
