@@ -1,17 +1,14 @@
 //! What delays a group besides its wave: windows, freezes, deferrals by tenants, and approvals.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::group::GroupView;
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
 use crate::api::names::annotation;
 use crate::api::{WaveState, rfc3339};
-use crate::boundaries::{Approval, RolloutPolicy, Wave};
+use crate::boundaries::{Approval, MAX_URGENCY, RolloutPolicy, Wave};
 use crate::util::calendar::{Window, WindowState, parse_window, window_state};
-
-/// The longest time for which `urgentUntil` counts, from the arrival of a revision.
-pub(crate) const MAX_URGENCY: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 impl RolloutView {
     /// Until when waves, soaks, windows, freezes, deferrals, approvals and delays do not count; `None` when they count now.
