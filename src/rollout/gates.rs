@@ -81,6 +81,22 @@ pub(super) fn is_approved(view: &RolloutView, group: &GroupView) -> bool {
     })
 }
 
+/// Adds to the message of a wait which an approval of the tenant would end that the tenant's own is of another revision.
+pub(super) fn with_stale_approval(view: &RolloutView, group: &GroupView, wait: Wait) -> Wait {
+    let is_ended_by_approval = matches!(
+        wait.reason,
+        WaitReason::WaveNotOpen | WaitReason::WindowClosed | WaitReason::Deferred | WaitReason::ApprovalNeeded
+    );
+    let given = annotation_value(group, annotation::APPROVE_REVISION).filter(|_| !is_approved(view, group));
+    let Some(given) = given.filter(|_| is_ended_by_approval) else { return wait };
+    let (key, target) = (annotation::APPROVE_REVISION, &view.target);
+    let message = format!(
+        "{}; {key}: {given} does not approve {}, whose number is {}",
+        wait.message, target.name, target.number
+    );
+    Wait { message, ..wait }
+}
+
 /// The approval of an admin without which no node of the group is replaced: a wave without groups opens without one,
 /// and a group may come to it later. `None` when the wave requires none, or the tenant approved the target ahead of it.
 pub(super) fn missing_approval(view: &RolloutView, group: &GroupView, index: usize, now: Timestamp) -> Option<String> {

@@ -375,6 +375,18 @@ mod tests {
         }
     }
 
+    /// An order for an older revision would be stored, and nothing would follow it: the controller reads those of the newest.
+    #[test]
+    fn order_for_an_older_revision_is_refused_and_names_the_newest() {
+        let (older, mut newest) = (revision("8", false), revision("8", false));
+        (newest.metadata.name, newest.spec.number) = (Some("r3".into()), 3);
+        let error = check_newest(&older, &newest).expect_err("an older one").to_string();
+        assert!(error.starts_with("r2 is not the newest revision") && error.contains("newest one is r3"), "{error}");
+        assert!(check_newest(&newest, &newest).is_ok());
+        // A newer one may have been stored between the two reads.
+        assert!(check_newest(&newest, &older).is_ok());
+    }
+
     /// The revision to which groups would return was deleted. An order that names it would have no effect.
     #[test]
     fn abort_names_the_revision_that_is_stored() {
