@@ -24,7 +24,7 @@ use crate::util::escape::escape_control;
 
 /// Runs the command.
 pub(super) async fn run(args: RolloutStatusArgs) -> anyhow::Result<ExitCode> {
-    let (client, revision, returns) = find_with_return(&args.revisions, args.revision).await?;
+    let (client, revision, returns) = find_with_return(&args.revisions, args.revision.as_ref()).await?;
     let text = match args.output {
         OutputFormat::Text => {
             let maps: Api<ConfigMap> = Api::namespaced(client, &args.revisions.config_namespace);
