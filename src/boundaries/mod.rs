@@ -22,6 +22,7 @@ mod rollout_checks;
 mod rollout_fields;
 mod rollout_policy;
 mod rollout_times;
+mod rollout_warnings;
 mod section;
 pub(crate) mod selector;
 #[cfg(test)]
@@ -44,3 +45,4 @@ pub(crate) use rollout_checks::{RolloutCheck, Variable};
 #[cfg(test)]
 pub(crate) use rollout_fields::CountOrPercent;
 pub(crate) use rollout_policy::{Approval, DEFAULT_HISTORY, OnFailure, RolloutPolicy, Wave, WithoutRotation};
+pub(crate) use rollout_times::MAX_URGENCY;

@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use serde_json::{Map, Value, json};
 
 use super::{
@@ -12,6 +13,7 @@ use super::{
     provenance::Boundary,
     rollout_checks::warn_about_checks,
     rollout_policy::RolloutPolicy,
+    rollout_warnings::{warn_about_delays, warn_about_equal_selectors, warn_about_times},
     section::Section,
     selector::AnnotationSelector,
 };
@@ -151,6 +153,7 @@ impl Boundaries {
             let conditional = parsed.conditionals.iter().map(|conditional| &conditional.defaults);
             let defaults = [&parsed.defaults].into_iter().chain(conditional);
             policy.budget.warn_about_batches(&rollout, defaults, &mut warnings);
+            warn_about_equal_selectors(&rollout, &policy.waves, &mut warnings);
         }
         warn_clashes(&listed_paths, &boundaries, &mut warnings);
         parsed.warn_unrestricted(&mut warnings);
@@ -164,19 +167,37 @@ impl Boundaries {
         (parsed, Ok(warnings))
     }
 
-    /// Warnings about parts of `data`, from which this was parsed, that have no effect with the flags of this process:
-    /// without a Prometheus, or without a cluster name.
+    /// Warnings about parts of `data`, from which this was parsed, that have no effect, or another one, with the flags of this
+    /// process: without a Prometheus, or without a cluster name.
     pub(crate) fn flag_warnings(
         &self,
         data: &BTreeMap<String, String>,
         has_prometheus: bool,
         has_cluster: bool,
     ) -> Vec<ConfigWarning> {
+        self.rollout_warnings(data, |section, policy, warnings| {
+            warn_about_checks(section, &policy.checks, has_prometheus, has_cluster, warnings);
+            warn_about_delays(section, &policy.delay, has_cluster, warnings);
+        })
+    }
+
+    /// Warnings about parts of `data`, from which this was parsed, that depend on the time: waves that do not open, and
+    /// an urgency that is cut.
+    pub(crate) fn time_warnings(&self, data: &BTreeMap<String, String>, now: Timestamp) -> Vec<ConfigWarning> {
+        self.rollout_warnings(data, |section, policy, warnings| warn_about_times(section, policy, now, warnings))
+    }
+
+    /// The warnings that `warn` adds about the key `rollout`; none without it.
+    fn rollout_warnings(
+        &self,
+        data: &BTreeMap<String, String>,
+        warn: impl FnOnce(&Section, &RolloutPolicy, &mut Vec<ConfigWarning>),
+    ) -> Vec<ConfigWarning> {
         let mut warnings = vec![];
         if let (Some(policy), Some(text)) = (&self.rollout, data.get(ROLLOUT_KEY))
             && let Ok(section) = Section::parse(ROLLOUT_KEY, text, &mut vec![])
         {
-            warn_about_checks(&section, &policy.checks, has_prometheus, has_cluster, &mut warnings);
+            warn(&section, policy, &mut warnings);
         }
         warnings
     }

@@ -10,6 +10,9 @@ use super::rollout_fields::{Fields, exact_keys, parse_duration};
 use super::section::Section;
 use crate::util::calendar::{Freeze, Window, parse_day, parse_time, parse_zone};
 
+/// The longest time for which `urgentUntil` counts, from the arrival of a revision.
+pub(crate) const MAX_URGENCY: SignedDuration = SignedDuration::from_hours(7 * 24);
+
 const WINDOW_KEYS: [&str; 4] = ["days", "from", "to", "zone"];
 const FREEZE_KEYS: [&str; 4] = ["from", "to", "zone", "why"];
 const DEFERRAL_KEYS: [&str; 2] = ["namespaces", "max"];

@@ -1,6 +1,7 @@
 //! `lint`: checks the ConfigMap of boundaries for CI, without a cluster and without a group.
 
 use std::{
+    collections::BTreeMap,
     io::{Read, Write},
     path::PathBuf,
     process::ExitCode,
@@ -12,13 +13,13 @@ use serde_json::Value;
 
 use super::input::{
     Diagnostic, ManifestFormat, ManifestObject, find_boundaries_in_part, location_in_key, parse_objects, read_input,
+    warning_in_key,
 };
 use super::output;
 use crate::api::spec_error::SpecError;
 use crate::api::{GroupId, InstanceGroup, InstanceGroupSpec, ProvisionerKind, decode_spec_with_errors, group_id};
 use crate::boundaries::{Boundaries, MergedSpec, ROLLOUT_KEY, merge_empty_group, yaml};
 use crate::provisioner::{eks, fargate, nodegroup};
-use crate::rollout::MAX_URGENCY;
 
 /// Check the ConfigMap of boundaries, for CI; needs no cluster
 ///
@@ -109,39 +110,12 @@ fn lint_file(path: &PathBuf, stdin: &mut dyn Read) -> anyhow::Result<Vec<Diagnos
             |new: &Diagnostic| found.iter().any(|old| old.location == new.location && old.path.ends_with(&new.path));
         let new: Vec<_> = unusable.into_iter().filter(|new| !is_known(new)).collect();
         found.extend(new);
-        found.extend(never_opened(object, &boundaries));
-        found.extend(excessive_urgency(object, &boundaries, Timestamp::now()));
+        let text = object.value["data"][ROLLOUT_KEY].as_str().unwrap_or_default();
+        let data = BTreeMap::from([(ROLLOUT_KEY.to_owned(), text.to_owned())]);
+        let of_time = boundaries.time_warnings(&data, Timestamp::now());
+        found.extend(of_time.iter().map(|warning| warning_in_key(object, warning)));
     }
     Ok(found)
-}
-
-/// The waves whose windows and freezes leave no time to replace a node.
-fn never_opened(object: &ManifestObject, boundaries: &Boundaries) -> Option<Diagnostic> {
-    let policy = boundaries.rollout.as_ref()?;
-    let waves = policy.waves_without_opening(Timestamp::now()).join(", ");
-    let text = object.value["data"][ROLLOUT_KEY].as_str().unwrap_or_default();
-    let message = format!(
-        "{ROLLOUT_KEY}: windows and freezes leave no opening of half an hour within two weeks for the waves {waves}; let the windows of a wave and of the policy overlap, or end a freeze"
-    );
-    let location = location_in_key(object, ROLLOUT_KEY, yaml::locate(text, 0, "windows"));
-    (!waves.is_empty()).then_some(Diagnostic { location, path: String::new(), message, warning: true })
-}
-
-/// The end of an urgency that counts for less time than it says.
-fn excessive_urgency(object: &ManifestObject, boundaries: &Boundaries, now: Timestamp) -> Option<Diagnostic> {
-    let until = boundaries.rollout.as_ref()?.urgent_until?;
-    let text = object.value["data"][ROLLOUT_KEY].as_str().unwrap_or_default();
-    let days = MAX_URGENCY.as_hours() / 24;
-    let message = format!(
-        "{ROLLOUT_KEY}: urgentUntil `{until}` is more than {days} days away; for a change it counts until {days} days after its arrival, and for later changes as well; write a time within {days} days"
-    );
-    let location = location_in_key(object, ROLLOUT_KEY, yaml::locate(text, 0, "urgentUntil"));
-    (until.duration_since(now) > MAX_URGENCY).then_some(Diagnostic {
-        location,
-        path: String::new(),
-        message,
-        warning: true,
-    })
 }
 
 /// Values of the admin that every group of a provisioner rejects, from the defaults and from each conditional.

@@ -1,17 +1,14 @@
 //! What delays a group besides its wave: windows, freezes, deferrals by tenants, and approvals.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::Timestamp;
 
 use super::group::GroupView;
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
 use crate::api::names::annotation;
 use crate::api::{WaveState, rfc3339};
-use crate::boundaries::{Approval, RolloutPolicy, Wave};
+use crate::boundaries::{Approval, MAX_URGENCY, RolloutPolicy, Wave};
 use crate::util::calendar::{Window, WindowState, parse_window, window_state};
-
-/// The longest time for which `urgentUntil` counts, from the arrival of a revision.
-pub(crate) const MAX_URGENCY: SignedDuration = SignedDuration::from_hours(7 * 24);
 
 impl RolloutView {
     /// Until when waves, soaks, windows, freezes, deferrals, approvals and delays do not count; `None` when they count now.
@@ -82,6 +79,22 @@ pub(super) fn is_approved(view: &RolloutView, group: &GroupView) -> bool {
             || text == target.hash
             || view.policy.release.as_deref() == Some(text)
     })
+}
+
+/// Adds to the message of a wait which an approval of the tenant would end that the tenant's own is of another revision.
+pub(super) fn with_stale_approval(view: &RolloutView, group: &GroupView, wait: Wait) -> Wait {
+    let is_ended_by_approval = matches!(
+        wait.reason,
+        WaitReason::WaveNotOpen | WaitReason::WindowClosed | WaitReason::Deferred | WaitReason::ApprovalNeeded
+    );
+    let given = annotation_value(group, annotation::APPROVE_REVISION).filter(|_| !is_approved(view, group));
+    let Some(given) = given.filter(|_| is_ended_by_approval) else { return wait };
+    let (key, target) = (annotation::APPROVE_REVISION, &view.target);
+    let message = format!(
+        "{}; {key}: {given} does not approve {}, whose number is {}",
+        wait.message, target.name, target.number
+    );
+    Wait { message, ..wait }
 }
 
 /// The approval of an admin without which no node of the group is replaced: a wave without groups opens without one,

@@ -100,6 +100,15 @@ pub(crate) struct DecisionInput<'a> {
 
 /// Decides which content a group has, and whether it switches to another one.
 pub(crate) fn choose(input: &DecisionInput) -> RevisionDecision {
+    match decide(input) {
+        RevisionDecision::Use { content, waits: Some(wait), rollout_block } => {
+            keep(content, Some(gates::with_stale_approval(input.view, &input.group, wait)), rollout_block)
+        }
+        other => other,
+    }
+}
+
+fn decide(input: &DecisionInput) -> RevisionDecision {
     let DecisionInput { view, group, .. } = input;
     let own = match own_content(input) {
         // What it would launch is a guess: what AWS says now may be the image that was aborted.

@@ -24,6 +24,8 @@ const MAX_BEHIND: usize = 50;
 pub(crate) struct GroupSummary {
     /// The counts of each wave of the policy, in its order.
     pub waves: Vec<WaveSummary>,
+    /// Whether the selectors of each wave match a group, affected or not, whatever its percentage.
+    pub matched: Vec<bool>,
     /// The counts of all groups.
     pub counts: RolloutCounts,
     /// Groups whose impact is not known yet.
@@ -109,11 +111,15 @@ enum GroupProgress {
 impl GroupSummary {
     /// An empty summary for the waves of a rollout.
     pub(crate) fn new(view: &RolloutView) -> Self {
-        Self { waves: vec![WaveSummary::default(); view.policy.waves.len()], ..Self::default() }
+        let count = view.policy.waves.len();
+        Self { waves: vec![WaveSummary::default(); count], matched: vec![false; count], ..Self::default() }
     }
 
     /// Counts a group. `is_stuck`: it has made no progress for as long as the policy's patience.
     pub(crate) fn add(&mut self, view: &RolloutView, group: &GroupView, choice: &RevisionDecision, is_stuck: bool) {
+        for (wave, is_matched) in view.policy.waves.iter().zip(&mut self.matched) {
+            *is_matched = *is_matched || group.is_selected(wave);
+        }
         let progress = group_progress(view, group, choice, is_stuck);
         self.returning += usize::from(group.has_part(view) && group.is_returning(view) && !is_stuck);
         let is_over = |wait: &Wait| wait.reason == WaitReason::BudgetUsedUp;

@@ -34,6 +34,15 @@ fn windows_that_never_meet_are_a_warning() {
     assert!(line.starts_with("<stdin>:6: warning: rollout: ") && line.contains("for the waves day;"), "{line}");
 }
 
+/// The second of two equal waves would be empty, and CI is where its admin looks first.
+#[test]
+fn equal_waves_are_a_warning() {
+    let text = "kind: ConfigMap\nmetadata: {name: instance-manager}\ndata:\n  rollout: |\n    waves:\n    - {name: a, namespaces: 'tier = test'}\n    - {name: b, namespaces: 'tier = test'}\n    - {name: rest}\n";
+    let (_, found) = lint(text, &["-".into()]);
+    let line = found.iter().find(|line| line.contains("the same selectors")).unwrap_or_else(|| panic!("{found:?}"));
+    assert!(line.starts_with("<stdin>:7: warning: rollout: waves[1]: "), "{line}");
+}
+
 /// A wrong year would make each later change urgent as well.
 #[test]
 fn urgent_until_beyond_its_limit_is_a_warning() {

@@ -121,3 +121,66 @@ fn policy_that_never_opens_names_no_time() {
         assert_eq!((next, policy.waves_without_opening(now)), (None, vec![wave.name.as_str()]), "{text}");
     }
 }
+
+/// An admin who copies a wave to narrow it waits for groups that never come to it.
+#[test]
+fn wave_with_the_selectors_of_an_earlier_one_is_warned_about() {
+    let found = |waves: &str| {
+        let (_, warnings) = Boundaries::parse(&data(&[("rollout", waves)])).expect("a policy");
+        let empty = warnings.iter().filter(|warning| warning.message.contains("has the same selectors"));
+        empty.map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let text = |first: &str, second: &str| {
+        format!("waves:\n- {{name: a, {first}}}\n- {{name: b, {second}}}\n- {{name: rest}}")
+    };
+    let warned = found(&text("namespaces: 'tier = test'", "namespaces: 'tier=test', percent: 5"));
+    assert_eq!(warned.len(), 1, "{warned:?}");
+    assert!(warned[0].starts_with("rollout line 3: waves[1]: is empty: wave a has"), "{warned:?}");
+    assert!(warned[0].ends_with("set percent in wave a"), "{warned:?}");
+    for (first, second) in [
+        ("namespaces: 'tier = test', percent: 10", "namespaces: 'tier = test'"),
+        ("namespaces: 'tier = test'", "groups: 'tier = test'"),
+        ("percent: 1", "percent: 10"),
+    ] {
+        assert_eq!(found(&text(first, second)), [""; 0], "{first} {second}");
+    }
+}
+
+/// Without the name of its cluster, a development cluster waits as long as production.
+#[test]
+fn delay_by_cluster_without_a_cluster_name_is_warned_about() {
+    let found = |delay: &str, has_cluster| {
+        let data = data(&[("rollout", delay)]);
+        let boundaries = Boundaries::parse(&data).expect("a policy").0;
+        let warnings = boundaries.flag_warnings(&data, false, has_cluster);
+        warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let by_cluster = "waves: [{name: a}]\ndelay: [{clusters: '*-dev', by: 0s}, {clusters: '*', by: 48h}]";
+    let warned = found(by_cluster, false);
+    assert!(warned[0].starts_with("rollout line 2: delay: ") && warned[0].contains("--cluster-name"), "{warned:?}");
+    assert_eq!(found(by_cluster, true), [""; 0]);
+    assert_eq!(found("delay: [{clusters: '*', by: 48h}]", false), [""; 0], "it is the same for all");
+}
+
+/// The change of an admin waits forever, or is urgent for less time than its admin wrote.
+#[test]
+fn policy_that_never_opens_or_is_urgent_for_too_long_is_warned_about() {
+    let now = "2026-08-20T12:00:00Z".parse().expect("a time");
+    let found = |text: &str| {
+        let data = data(&[("rollout", text)]);
+        let warnings = Boundaries::parse(&data).expect("a policy").0.time_warnings(&data, now);
+        warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
+    };
+    let frozen = found("waves: [{name: a}]\nfreezes: [{from: 2020-01-01, to: 9999-12-31, zone: UTC}]");
+    assert!(frozen[0].starts_with("rollout line 2: freezes: with the windows, leave no opening"), "{frozen:?}");
+    assert!(frozen[0].contains("for the waves a;"), "{frozen:?}");
+    let closed = found(
+        "windows: [{from: '01:00', to: '02:00', zone: UTC}]\nwaves: [{name: a}, {name: b, windows: [{from: '03:00', to: '04:00', zone: UTC}]}]",
+    );
+    assert!(closed[0].contains("windows: with the freezes") && closed[0].contains("for the waves b;"), "{closed:?}");
+    let urgent = found("urgentUntil: 2026-08-27T12:00:01Z");
+    assert!(urgent[0].contains("urgentUntil: `2026-08-27T12:00:01Z` is more than 7 days away"), "{urgent:?}");
+    for text in ["urgentUntil: 2026-08-27T12:00:00Z", "windows: [{from: '22:00', to: '04:00', zone: UTC}]", ""] {
+        assert_eq!(found(text), [""; 0], "{text}");
+    }
+}

@@ -23,7 +23,7 @@ pub use rollout::{
     ApproveArgs, HistoryArgs, OrderArgs, RevisionsArgs, RolloutArgs, RolloutCommand, RolloutStatusArgs,
     RolloutWaitArgs, SkipArgs, UndoArgs,
 };
-pub(crate) use values::{GroupRef, ListenAddress, OutputFormat, WaitTarget};
+pub(crate) use values::{GroupRef, ListenAddress, OutputFormat, RevisionRef, WaitTarget};
 use values::{parse_bool, parse_duration, parse_minutes, parse_prometheus_url, parse_scaling_configuration};
 
 /// Manages EKS worker nodes from InstanceGroups, within the boundaries that a cluster admin sets.

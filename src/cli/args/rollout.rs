@@ -5,7 +5,9 @@ use std::time::Duration;
 use clap::{Args, Subcommand};
 
 use super::connection::ConnectionArgs;
-use super::values::{OutputFormat, WaitTarget, parse_awaited, parse_duration, parse_group_key, parse_revision};
+use super::values::{
+    OutputFormat, RevisionRef, WaitTarget, parse_awaited, parse_duration, parse_group_key, parse_revision,
+};
 use crate::api::names::DEFAULT_CONFIG_NAMESPACE;
 
 /// Follow and steer how a change of the boundaries reaches the groups.
@@ -74,9 +76,9 @@ pub struct RevisionsArgs {
 /// Show the progress of a rollout.
 #[derive(Clone, Debug, Args)]
 pub struct RolloutStatusArgs {
-    /// Number of the revision, as `rollout history` lists it: 3 or r3 [default: the newest]
+    /// Number of the revision, as `rollout history` lists it: 3 or r3; or its release [default: the newest]
     #[arg(value_name = "REVISION", value_parser = parse_revision)]
-    pub revision: Option<i64>,
+    pub revision: Option<RevisionRef>,
 
     /// Output format: text for people, the resource for programs
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text)]
@@ -89,9 +91,9 @@ pub struct RolloutStatusArgs {
 /// Control the rollout of a revision.
 #[derive(Clone, Debug, Args)]
 pub struct OrderArgs {
-    /// Number of the revision, as `rollout history` lists it: 3 or r3
+    /// Number of the revision, as `rollout history` lists it: 3 or r3; or its release
     #[arg(value_name = "REVISION", value_parser = parse_revision)]
-    pub revision: i64,
+    pub revision: RevisionRef,
 
     #[command(flatten)]
     pub revisions: RevisionsArgs,
@@ -136,9 +138,9 @@ pub struct ApproveArgs {
 /// Return from a complete revision to the one before.
 #[derive(Clone, Debug, Args)]
 pub struct UndoArgs {
-    /// Number of the revision, as `rollout history` lists it: 3 or r3 [default: the newest]
+    /// Number of the revision, as `rollout history` lists it: 3 or r3; or its release [default: the newest]
     #[arg(value_name = "REVISION", value_parser = parse_revision)]
-    pub revision: Option<i64>,
+    pub revision: Option<RevisionRef>,
 
     /// Do it; without this flag, the command only says what would happen
     #[arg(long)]
@@ -151,9 +153,9 @@ pub struct UndoArgs {
 /// Wait for a rollout.
 #[derive(Clone, Debug, Args)]
 pub struct RolloutWaitArgs {
-    /// Number of the revision, as `rollout history` lists it: 3 or r3 [default: the newest]
+    /// Number of the revision, as `rollout history` lists it: 3 or r3; or its release [default: the newest]
     #[arg(value_name = "REVISION", value_parser = parse_revision)]
-    pub revision: Option<i64>,
+    pub revision: Option<RevisionRef>,
 
     /// What to wait for: complete, or wave=NAME for a wave that has passed
     #[arg(long = "for", value_name = "STATE", default_value = "complete", value_parser = parse_awaited)]
@@ -170,9 +172,9 @@ pub struct RolloutWaitArgs {
 /// List or show revisions.
 #[derive(Clone, Debug, Args)]
 pub struct HistoryArgs {
-    /// Show this revision and all its differences to the one before; 3 or r3
-    #[arg(long, value_name = "NUMBER", value_parser = parse_revision)]
-    pub revision: Option<i64>,
+    /// Show this revision and all its differences to the one before; 3 or r3, or its release
+    #[arg(long, value_name = "REVISION", value_parser = parse_revision)]
+    pub revision: Option<RevisionRef>,
 
     /// Output format: text for people; JSON or YAML, with --revision, is a ConfigMap to commit, with its user data
     #[arg(short, long, value_name = "FORMAT", value_enum, default_value_t = OutputFormat::Text)]

@@ -27,6 +27,22 @@ pub enum WaitTarget {
     Wave(String),
 }
 
+/// A revision as a user names it: its number, as `3` or `r3`, or the `release` that the ConfigMap had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct RevisionRef(pub String);
+
+impl RevisionRef {
+    /// The revision with a number.
+    pub(crate) fn of_number(number: i64) -> Self {
+        Self(format!("r{number}"))
+    }
+
+    /// The number, if it is one.
+    pub(crate) fn number(&self) -> Option<i64> {
+        self.0.strip_prefix('r').unwrap_or(&self.0).parse().ok().filter(|number| *number > 0)
+    }
+}
+
 /// The address to listen on; `None` disables the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct ListenAddress(pub Option<SocketAddr>);
@@ -127,10 +143,12 @@ pub(super) fn parse_minutes(text: &str) -> Result<Duration, String> {
     parsed.ok_or_else(|| "expected a number of minutes, such as `10`".to_owned())
 }
 
-/// The number of a revision, as `3` or `r3`.
-pub(super) fn parse_revision(text: &str) -> Result<i64, String> {
-    let number = text.strip_prefix('r').unwrap_or(text).parse().ok().filter(|number| *number > 0);
-    number.ok_or_else(|| "expected the number of a revision, such as `3`".to_owned())
+/// A revision as `3` or `r3`, or as the name of its release.
+pub(super) fn parse_revision(text: &str) -> Result<RevisionRef, String> {
+    match text.trim() {
+        "" => Err("expected a revision, such as `3`, or its release".to_owned()),
+        text => Ok(RevisionRef(text.to_owned())),
+    }
 }
 
 /// A group as NAMESPACE/NAME.

@@ -139,7 +139,8 @@ fn parse_partially(config_maps: Vec<&ManifestObject>, diagnostics: &mut Vec<Diag
     Some((boundaries, is_complete))
 }
 
-fn warning_in_key(object: &ManifestObject, warning: &ConfigWarning) -> Diagnostic {
+/// A warning about the boundaries, with its place in the file.
+pub(in crate::cli) fn warning_in_key(object: &ManifestObject, warning: &ConfigWarning) -> Diagnostic {
     Diagnostic {
         location: location_in_key(object, &warning.key, warning.line),
         path: warning.path.clone(),

@@ -19,7 +19,7 @@ use crate::provisioner::rejected_fields::ValueSources;
 use crate::provisioner::spec_check::errors_without_reads;
 use config_map::parse_boundaries;
 pub(crate) use config_map::{ConfigFile, read_config_map};
-pub(super) use config_map::{find_boundaries, find_boundaries_in_part, location_in_key};
+pub(super) use config_map::{find_boundaries, find_boundaries_in_part, location_in_key, warning_in_key};
 pub use manifest::Diagnostic;
 pub(super) use manifest::{InputFile, ManifestObject, parse_objects, read_input};
 use manifest::{annotations, warn_other_kinds};

@@ -8,7 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, ResourceExt};
 use serde_json::{Value, json};
 
-use super::read::{missing, remedy, serialized, stored};
+use super::read::{missing, named, remedy, serialized, stored};
 use crate::api::names::CONFIG_MAP;
 use crate::api::{BoundariesRevision, RolloutPhase};
 use crate::boundaries::{Boundaries, content_hash};
@@ -25,16 +25,13 @@ pub(super) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &args.config_namespace);
     let stored = stored(client, &args.config_namespace).await?;
     let revisions = sorted(&stored);
-    let text = match args.revision {
-        Some(number) => {
-            let at = revisions
-                .iter()
-                .position(|revision| revision.spec.number == number)
-                .with_context(|| missing(number, &revisions))?;
-            let before = at.checked_sub(1).map(|before| revisions[before]);
+    let text = match &args.revision {
+        Some(wanted) => {
+            let found = named(wanted, &revisions).with_context(|| missing(Some(wanted), &revisions))?;
+            let before = revisions.iter().rev().find(|before| before.spec.number < found.spec.number);
             match args.output {
-                OutputFormat::Text => describe(revisions[at], before),
-                format => serialized(&manifest(revisions[at], &args.config_namespace), format)?,
+                OutputFormat::Text => describe(found, before.copied()),
+                format => serialized(&manifest(found, &args.config_namespace), format)?,
             }
         }
         None => {
@@ -177,6 +174,7 @@ fn documents(revisions: &[&BoundariesRevision], active_revision: &ActiveRevision
 mod tests {
     use super::*;
     use crate::api::{BoundariesRevisionSpec, RevisionSource};
+    use crate::cli::args::RevisionRef;
 
     fn revision(number: i64, image: &str, change: &str) -> BoundariesRevision {
         let data = data(image);
@@ -256,6 +254,7 @@ mod tests {
         assert!(describe(&first, None).contains("the revision before is not stored"));
         let map: ConfigMap = serde_json::from_value(manifest(&first, "im")).unwrap();
         assert_eq!(map.data, Some(data("ami-1")));
-        assert!(missing(9, &[&first, &second]).contains("no revision r9; there are r1, r2"));
+        let missing = missing(Some(&RevisionRef::of_number(9)), &[&first, &second]);
+        assert!(missing.contains("no revision r9; there are r1, r2"), "{missing}");
     }
 }

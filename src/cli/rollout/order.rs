@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::ordered_by::{field_manager, last_order, words};
 use super::read::{NO_ROLLOUT, find, find_with_return, is_about_to_begin, remedy};
 use crate::api::{BoundariesRevision, GroupObject, RolloutOrders, RolloutPhase, WaveState};
-use crate::cli::args::{ApproveArgs, OrderArgs, RevisionsArgs, SkipArgs, UndoArgs};
+use crate::cli::args::{ApproveArgs, OrderArgs, RevisionRef, RevisionsArgs, SkipArgs, UndoArgs};
 use crate::cli::output::print;
 use crate::k8s::call;
 
@@ -33,7 +33,7 @@ pub(super) async fn pause(args: OrderArgs) -> anyhow::Result<ExitCode> {
 pub(super) async fn resume(args: OrderArgs) -> anyhow::Result<ExitCode> {
     // A pause of a complete revision holds the groups that follow it late, also after a newer one came.
     let is_held = |revision: &BoundariesRevision| revision.spec.orders.paused;
-    order(&args.revisions, Some(args.revision), is_held, |revision, orders| {
+    order(&args.revisions, Some(&args.revision), is_held, |revision, orders| {
         let (name, phase) = (revision.name_any(), phase(revision));
         let halted = matches!(phase, Some(RolloutPhase::Halted | RolloutPhase::Returning | RolloutPhase::Aborted));
         let has_refusals =
@@ -58,7 +58,7 @@ pub(super) async fn resume(args: OrderArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(super) async fn abort(args: OrderArgs) -> anyhow::Result<ExitCode> {
-    let (.., returns) = find_with_return(&args.revisions, Some(args.revision)).await?;
+    let (.., returns) = find_with_return(&args.revisions, Some(&args.revision)).await?;
     order_revision(&args, |revision, _| {
         let name = revision.name_any();
         let stable = stable(revision, returns.as_deref())?;
@@ -74,8 +74,8 @@ pub(super) async fn undo(args: UndoArgs) -> anyhow::Result<ExitCode> {
         // A newer one could come between the read and the order.
         bail!("name the revision that --yes aborts; without --yes, the command shows the newest one");
     }
-    let (.., returns) = find_with_return(&revisions, revision).await?;
-    order_by_number(&revisions, revision, |revision, _| {
+    let (.., returns) = find_with_return(&revisions, revision.as_ref()).await?;
+    order_named(&revisions, revision.as_ref(), |revision, _| {
         let name = revision.name_any();
         let stable = stable(revision, returns.as_deref())?;
         if phase(revision).is_some_and(|phase| matches!(phase, RolloutPhase::Returning | RolloutPhase::Aborted)) {
@@ -160,7 +160,7 @@ pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
 /// Fails if leaving the group out would do nothing: it does not exist, or has the revision already. Without permission
 /// to read it, nothing is printed.
 async fn check_left_out(target: &OrderArgs, group: &str) -> anyhow::Result<()> {
-    let (client, revision) = find(&target.revisions, Some(target.revision)).await?;
+    let (client, revision) = find(&target.revisions, Some(&target.revision)).await?;
     let (namespace, name) = group.split_once('/').with_context(|| format!("{group} is not NAMESPACE/NAME"))?;
     let api: Api<GroupObject> = Api::namespaced(client, namespace);
     let found = match call("get", "instancegroups", api.get_opt(name)).await {
@@ -183,26 +183,26 @@ async fn order_revision(
     args: &OrderArgs,
     decide: impl Fn(&BoundariesRevision, &RolloutOrders) -> anyhow::Result<(Value, String)>,
 ) -> anyhow::Result<ExitCode> {
-    order_by_number(&args.revisions, Some(args.revision), decide).await
+    order_named(&args.revisions, Some(&args.revision), decide).await
 }
 
-/// The same for the revision with this number, or the newest one.
-async fn order_by_number(
+/// The same for the revision that a user names, or the newest one.
+async fn order_named(
     revisions: &RevisionsArgs,
-    number: Option<i64>,
+    wanted: Option<&RevisionRef>,
     decide: impl Fn(&BoundariesRevision, &RolloutOrders) -> anyhow::Result<(Value, String)>,
 ) -> anyhow::Result<ExitCode> {
-    order(revisions, number, |_| false, decide).await
+    order(revisions, wanted, |_| false, decide).await
 }
 
 /// The same. Without `is_effective`, the controller does not follow the orders of an older revision.
 async fn order(
     revisions: &RevisionsArgs,
-    number: Option<i64>,
+    wanted: Option<&RevisionRef>,
     is_effective: impl Fn(&BoundariesRevision) -> bool,
     decide: impl Fn(&BoundariesRevision, &RolloutOrders) -> anyhow::Result<(Value, String)>,
 ) -> anyhow::Result<ExitCode> {
-    let (client, revision) = find(revisions, number).await?;
+    let (client, revision) = find(revisions, wanted).await?;
     let (_, newest) = find(revisions, None).await?;
     if !is_effective(&revision) {
         check_newest(&revision, &newest)?;
@@ -373,6 +373,18 @@ mod tests {
             let stop = stop(&revision, &revision.spec.orders).expect("it is stopped");
             assert!(stop.contains(word) && stop.contains("instance-manager rollout resume r2"), "{stop}");
         }
+    }
+
+    /// An order for an older revision would be stored, and nothing would follow it: the controller reads those of the newest.
+    #[test]
+    fn order_for_an_older_revision_is_refused_and_names_the_newest() {
+        let (older, mut newest) = (revision("8", false), revision("8", false));
+        (newest.metadata.name, newest.spec.number) = (Some("r3".into()), 3);
+        let error = check_newest(&older, &newest).expect_err("an older one").to_string();
+        assert!(error.starts_with("r2 is not the newest revision") && error.contains("newest one is r3"), "{error}");
+        assert!(check_newest(&newest, &newest).is_ok());
+        // A newer one may have been stored between the two reads.
+        assert!(check_newest(&newest, &older).is_ok());
     }
 
     /// The revision to which groups would return was deleted. An order that names it would have no effect.

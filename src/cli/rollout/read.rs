@@ -6,9 +6,10 @@ use serde_json::Value;
 
 use crate::api::BoundariesRevision;
 use crate::boundaries::ROLLOUT_KEY;
-use crate::cli::args::{OutputFormat, RevisionsArgs};
+use crate::cli::args::{OutputFormat, RevisionRef, RevisionsArgs};
 use crate::cli::revisions::stored_revisions;
 use crate::rollout::{is_of_aws, returns_to, sorted};
+use crate::util::escape::escape_control;
 
 /// The stored revisions.
 pub(super) async fn stored(client: Client, namespace: &str) -> anyhow::Result<Vec<BoundariesRevision>> {
@@ -18,26 +19,35 @@ pub(super) async fn stored(client: Client, namespace: &str) -> anyhow::Result<Ve
     )
 }
 
-/// The revision with this number, or the newest one.
-pub(super) async fn find(args: &RevisionsArgs, number: Option<i64>) -> anyhow::Result<(Client, BoundariesRevision)> {
-    let (client, found, _) = find_with_return(args, number).await?;
+/// The revision that a user names, or the newest one.
+pub(super) async fn find(
+    args: &RevisionsArgs,
+    wanted: Option<&RevisionRef>,
+) -> anyhow::Result<(Client, BoundariesRevision)> {
+    let (client, found, _) = find_with_return(args, wanted).await?;
     Ok((client, found))
 }
 
 /// The same, with the name of the revision to which its groups would return.
 pub(super) async fn find_with_return(
     args: &RevisionsArgs,
-    number: Option<i64>,
+    wanted: Option<&RevisionRef>,
 ) -> anyhow::Result<(Client, BoundariesRevision, Option<String>)> {
     let client = args.connection.connect().await?;
     let all = stored(client.clone(), &args.config_namespace).await?;
     let sorted = sorted(&all);
-    let found = match number {
-        None => sorted.last(),
-        Some(number) => sorted.iter().find(|revision| revision.spec.number == number),
+    let found = match wanted {
+        None => sorted.last().copied(),
+        Some(wanted) => named(wanted, &sorted),
     };
-    let found = found.ok_or_else(|| MissingRevision(missing(number.unwrap_or_default(), &sorted)))?;
-    Ok((client, (*found).clone(), returns_to(&all, found)))
+    let found = found.ok_or_else(|| MissingRevision(missing(wanted, &sorted)))?;
+    Ok((client, found.clone(), returns_to(&all, found)))
+}
+
+/// The revision with a number, or else the newest one of a release.
+pub(super) fn named<'a>(wanted: &RevisionRef, sorted: &[&'a BoundariesRevision]) -> Option<&'a BoundariesRevision> {
+    let by_number = sorted.iter().find(|revision| wanted.number() == Some(revision.spec.number));
+    by_number.or_else(|| sorted.iter().rev().find(|revision| revision.spec.from.release == wanted.0)).copied()
 }
 
 /// The text for a revision without a rollout.
@@ -63,11 +73,18 @@ pub(super) fn remedy(revision: &BoundariesRevision) -> &'static str {
 pub(super) struct MissingRevision(pub String);
 
 /// Why a revision is not found.
-pub(super) fn missing(number: i64, revisions: &[&BoundariesRevision]) -> String {
-    let names: Vec<_> = revisions.iter().map(|revision| format!("r{}", revision.spec.number)).collect();
-    match names.as_slice() {
-        [] => "there are no revisions; the controller stores the first one when it runs".to_owned(),
-        _ => format!("there is no revision r{number}; there are {}", names.join(", ")),
+pub(super) fn missing(wanted: Option<&RevisionRef>, revisions: &[&BoundariesRevision]) -> String {
+    let name = |revision: &&BoundariesRevision| match revision.spec.from.release.as_str() {
+        "" => format!("r{}", revision.spec.number),
+        release => format!("r{} ({})", revision.spec.number, escape_control(release)),
+    };
+    let names: Vec<_> = revisions.iter().map(name).collect();
+    match (names.as_slice(), wanted) {
+        ([], _) | (_, None) => "there are no revisions; the controller stores the first one when it runs".to_owned(),
+        (_, Some(wanted)) => {
+            let name = wanted.number().map_or_else(|| wanted.0.clone(), |number| format!("r{number}"));
+            format!("there is no revision {name}; there are {}", names.join(", "))
+        }
     }
 }
 
@@ -77,4 +94,29 @@ pub(super) fn serialized(value: &Value, format: OutputFormat) -> anyhow::Result<
         OutputFormat::Json => serde_json::to_string_pretty(value)? + "\n",
         OutputFormat::Yaml | OutputFormat::Text => serde_yaml::to_string(value)?,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::{BoundariesRevisionSpec, RevisionSource};
+
+    /// A person on call reads the release in the change, and must not look up its number in each cluster.
+    #[test]
+    fn revision_is_named_by_its_number_or_its_release() {
+        let revision = |number: i64, release: &str| {
+            let from = RevisionSource { release: release.into(), ..RevisionSource::default() };
+            let spec = BoundariesRevisionSpec { number, from, ..BoundariesRevisionSpec::default() };
+            BoundariesRevision::new(&format!("r{number}"), spec)
+        };
+        let all = [revision(1, ""), revision(2, "2026-08-20"), revision(3, "2026-08-20"), revision(4, "2")];
+        let sorted: Vec<_> = all.iter().collect();
+        let number = |text: &str| named(&RevisionRef(text.into()), &sorted).map(|found| found.spec.number);
+        assert_eq!([number("1"), number("r2")], [Some(1), Some(2)]);
+        assert_eq!(number("2026-08-20"), Some(3), "the corrected change of the same release");
+        assert_eq!(number("2"), Some(2), "a number goes before a release");
+        assert_eq!([number("r9"), number("2026-08")], [None, None]);
+        let text = missing(Some(&RevisionRef("2026-09-01".into())), &sorted);
+        assert!(text.starts_with("there is no revision 2026-09-01; there are r1, r2 (2026-08-20)"), "{text}");
+    }
 }

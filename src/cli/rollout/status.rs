@@ -19,12 +19,12 @@ use crate::cli::args::{OutputFormat, RolloutStatusArgs};
 use crate::cli::output::print;
 use crate::cli::table::table;
 use crate::k8s::call;
-use crate::rollout::{is_of_aws, urgent_until};
+use crate::rollout::{is_of_aws, unknown_waves, urgent_until};
 use crate::util::escape::escape_control;
 
 /// Runs the command.
 pub(super) async fn run(args: RolloutStatusArgs) -> anyhow::Result<ExitCode> {
-    let (client, revision, returns) = find_with_return(&args.revisions, args.revision).await?;
+    let (client, revision, returns) = find_with_return(&args.revisions, args.revision.as_ref()).await?;
     let text = match args.output {
         OutputFormat::Text => {
             let maps: Api<ConfigMap> = Api::namespaced(client, &args.revisions.config_namespace);
@@ -72,6 +72,12 @@ fn describe(
     if !orders.is_empty() {
         let by = last_order(revision).map(|by| format!("; the last one by {by}")).unwrap_or_default();
         text += &format!("  orders  {}\n", escape_control(&format!("{orders}{by}")));
+    }
+    if phase.is_under_way() && !status.waves.is_empty() {
+        let waves: Vec<&str> = status.waves.iter().map(|wave| wave.name.as_str()).collect();
+        for order in unknown_waves(&revision.spec.orders, &waves) {
+            text += &format!("  ignored {}\n", escape_control(&order));
+        }
     }
     let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { escape_control(text).to_string() };
     text += &format!("  change  {}, by {}\n", or_dash(&from.change), or_dash(&from.manager));
@@ -413,6 +419,18 @@ mod tests {
         {
             assert!(!shown(phase, aborted, 0).contains("  order "), "{phase}");
         }
+    }
+
+    /// The API server takes every name in a patch, so that only the status can say that it is none of a wave.
+    #[test]
+    fn status_names_orders_about_unknown_waves() {
+        let mut revision = revision();
+        revision.spec.orders.skipped = vec!["canary".into(), "genral".into()];
+        let text = describe(&revision, None, Some("r13"), Timestamp::now());
+        let line = text.lines().find(|line| line.starts_with("  ignored ")).unwrap_or_else(|| panic!("{text}"));
+        assert!(line.contains("skipped names the wave genral") && line.ends_with("it has canary, general"), "{line}");
+        revision.status.as_mut().expect("a status").phase = Some(RolloutPhase::Complete);
+        assert!(!describe(&revision, None, Some("r13"), Timestamp::now()).contains("ignored"), "it is over");
     }
 
     /// The revision to which groups would return was deleted. An admin must not wait for an abort that never comes.

@@ -10,7 +10,7 @@ use super::read::{MissingRevision, NO_ROLLOUT, find, is_about_to_begin};
 use crate::api::names::CONFIG_MAP;
 use crate::api::{BoundariesRevision, RolloutPhase, WaveState};
 use crate::boundaries::content_hash;
-use crate::cli::args::{RolloutWaitArgs, WaitTarget};
+use crate::cli::args::{RevisionRef, RolloutWaitArgs, WaitTarget};
 use crate::cli::output::{describe_error, print};
 use crate::k8s::call;
 use crate::rollout::has_texts;
@@ -22,10 +22,10 @@ const INTERVAL: Duration = Duration::from_secs(2);
 /// the time is over or the revision was deleted.
 pub(super) async fn run(args: RolloutWaitArgs) -> anyhow::Result<ExitCode> {
     let end = tokio::time::Instant::now() + args.timeout;
-    let mut number = args.revision;
     // A wrong argument or a missing permission is reported at once. Later errors are retried, because the API server
     // may be unavailable for a moment.
-    let (client, mut revision) = find(&args.revisions, number).await?;
+    let (client, mut revision) = find(&args.revisions, args.revision.as_ref()).await?;
+    let mut number = args.revision.is_some().then_some(revision.spec.number);
     let mut last_error = None;
     loop {
         // What was applied right before may not be stored yet.
@@ -43,7 +43,8 @@ pub(super) async fn run(args: RolloutWaitArgs) -> anyhow::Result<ExitCode> {
             anyhow::bail!(time_is_over(&revision.name_any(), is_meant, last_error.as_ref()));
         }
         tokio::time::sleep(INTERVAL).await;
-        let found = find(&args.revisions, number).await.map(|(_, found)| found);
+        let wanted = number.map(RevisionRef::of_number);
+        let found = find(&args.revisions, wanted.as_ref()).await.map(|(_, found)| found);
         last_error = record_poll(found, number, &mut revision)?;
     }
 }

@@ -7,6 +7,7 @@ mod decide;
 mod drain_forecast;
 mod forecast;
 mod history_warnings;
+mod ignored;
 mod images;
 mod prometheus;
 mod switch_revision;
@@ -97,6 +98,8 @@ struct PollState {
     moved_images: Images,
     /// What was reported of stored revisions that cannot be used.
     reported_problems: BTreeSet<String>,
+    /// What was reported of orders and waves without effect.
+    reported_ignored: BTreeSet<String>,
     /// Whether it was reported that the ConfigMap has no policy any more.
     is_kept_policy_reported: bool,
     /// What was read of pods and budgets.
@@ -218,6 +221,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     ctx.stores.rollout.with_yielding_groups(|groups| groups.update(&view, &summary, stuck));
     let checks = checks::results(ctx, &view);
     report_metrics(ctx, &view, &summary, &checks);
+    ignored::publish(ctx, &view, &summary, &revision_target(ctx, &view), &mut polled.reported_ignored).await;
     let soaked = |wave: &str| {
         let since = polled.soaks.get(wave)?;
         SignedDuration::try_from(since.elapsed()).ok()

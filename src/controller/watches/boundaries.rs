@@ -105,7 +105,7 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     }
     ctx.stores.boundaries_not_stored.store(is_refused, Ordering::Release);
     let content_warnings = active.warnings.len();
-    warn_about_flags(&mut active, data.as_ref(), ctx);
+    warn_about_flags_and_times(&mut active, data.as_ref(), ctx);
     active.warnings.extend(live.and_then(|map| unknown_lock(map.annotations())));
     let valid = matches!(active.source, BoundariesSource::Live | BoundariesSource::NotConfigured);
     let is_change = |old: &ActiveBoundaries| {
@@ -166,12 +166,13 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     ctx.metrics.set_boundaries(Some(revision.as_str()).filter(|r| !r.is_empty()), valid, warnings);
 }
 
-/// Adds warnings about parts of the live ConfigMap that have no effect with the flags of this process.
-fn warn_about_flags(active: &mut ActiveBoundaries, data: Option<&ConfigMapData>, ctx: &Context) {
+/// Adds warnings about parts of the live ConfigMap that depend on the flags of this process, or on the time.
+fn warn_about_flags_and_times(active: &mut ActiveBoundaries, data: Option<&ConfigMapData>, ctx: &Context) {
     let data = data.filter(|_| active.source == BoundariesSource::Live);
     if let (Some(boundaries), Some(data)) = (&active.boundaries, data) {
         let has_cluster = ctx.planner.settings.cluster_name.is_some();
         active.warnings.extend(boundaries.flag_warnings(data, ctx.prometheus.is_some(), has_cluster));
+        active.warnings.extend(boundaries.time_warnings(data, Timestamp::now()));
     }
 }
 
@@ -577,6 +578,37 @@ mod tests {
         futures::join!(reload(&ctx), edit);
         let data = [("boundaries".to_owned(), newer.to_owned())].into();
         assert_eq!(ctx.stores.boundaries.get().revision, select_active(Some(&data), None, false).0.revision);
+    }
+
+    /// A change would wait for the end of the freeze, and its admin would not learn that there is none.
+    #[tokio::test]
+    async fn policy_that_never_opens_is_warned_about_once() {
+        let (events, stored) = (Arc::new(Mutex::new(vec![])), Arc::new(Mutex::new(Vec::<Value>::new())));
+        let log = events.clone();
+        let ctx = context(crate::k8s::fake::client(move |call| match call.route() {
+            (_, path) if path.contains("/events") => {
+                log.lock().unwrap().push(format!("{} {}", call.body["reason"], call.body["note"]));
+                (201, call.body)
+            }
+            ("GET", path) if path.ends_with("boundariesrevisions") => {
+                let items = stored.lock().unwrap().clone();
+                (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+            }
+            ("POST", path) if path.ends_with("boundariesrevisions") => {
+                stored.lock().unwrap().push(call.body.clone());
+                (201, call.body)
+            }
+            ("GET", _) => crate::k8s::fake::failure(404, "NotFound", "there is none"),
+            _ => crate::k8s::fake::failure(403, "Forbidden", "not now"),
+        }));
+        edit(&ctx, "maxSize", Some("freezes: [{from: 2020-01-01, to: 9999-12-31, zone: UTC}]")).await;
+        let first = events.lock().unwrap().clone();
+        let is_warning = |event: &&String| event.contains("BoundariesWarning") && event.contains("leave no opening");
+        assert_eq!(first.iter().filter(is_warning).count(), 1, "{first:?}");
+        for _ in 0..2 {
+            tokio::time::timeout(Duration::from_secs(5), reload(&ctx)).await.expect("it waits for nothing");
+        }
+        assert_eq!(*events.lock().unwrap(), first, "nothing is repeated");
     }
 
     const POLICY: Option<&str> = Some("waves: [{name: all}]");

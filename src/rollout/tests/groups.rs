@@ -313,6 +313,32 @@ fn approval_counts_for_the_change_that_it_names() {
     );
 }
 
+/// A tenant who approved the change before this one, and waits nevertheless, reads why in the condition RolloutPending.
+#[test]
+fn approval_of_another_change_is_named_while_the_group_waits() {
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.phase_of("r2") == Some(RolloutPhase::Rolling));
+    let view = cluster.view().expect("a rollout");
+    let forecast = RevisionImpact::Rotate { nodes: 2 };
+    for (text, is_named) in [("1", true), ("old", true), (" ", false)] {
+        cluster.group("a").annotations.insert(annotation::APPROVE_REVISION.to_owned(), text.to_owned());
+        let choice = choose(&DecisionInput {
+            view: &view,
+            group: cluster.groups[1].group_view(&forecast, None),
+            merged_hash: &|_| None,
+            uses_alias: &|_| false,
+            has_room: &|_| true,
+            budget_used_up: &|| None,
+            failure_delay: FAILURE_DELAY,
+            now: cluster.now,
+        });
+        let RevisionDecision::Use { waits: Some(wait), .. } = choice else { panic!("{choice:?}") };
+        let words = format!("approve-revision: {text} does not approve r2, whose number is 2");
+        assert_eq!((wait.reason, wait.message.contains(&words)), (WaitReason::WaveNotOpen, is_named), "{}", wait.message);
+    }
+}
+
 /// An approval does not override users who stopped the change.
 #[test]
 fn approval_does_not_pass_a_halt_an_abort_a_pause_or_a_lock() {

@@ -1,0 +1,67 @@
+//! Warnings about the key `rollout`: what is valid, but has another effect than an admin expects.
+
+use jiff::Timestamp;
+
+use super::error::ConfigWarning;
+use super::rollout_policy::{RolloutPolicy, Wave};
+use super::rollout_times::{Delay, MAX_URGENCY};
+use super::section::Section;
+
+/// Warns about waves that are empty, because a wave before them has the same selectors. A wave with a percentage leaves
+/// groups to the others.
+pub(super) fn warn_about_equal_selectors(section: &Section, waves: &[Wave], warnings: &mut Vec<ConfigWarning>) {
+    // The last wave takes all groups that are left, whatever its selectors are.
+    let Some((_, limited)) = waves.split_last() else { return };
+    for (index, wave) in limited.iter().enumerate() {
+        let has_selectors = wave.namespaces.is_some() || wave.groups.is_some();
+        let takes_all = |before: &&Wave| {
+            before.percent.is_none() && before.namespaces == wave.namespaces && before.groups == wave.groups
+        };
+        if let Some(before) = limited[..index].iter().find(takes_all).filter(|_| has_selectors) {
+            let name = &before.name;
+            let message = format!("is empty: wave {name} has the same selectors and takes all groups that they select");
+            let remedy = || format!("give it other selectors, or set percent in wave {name}");
+            section.warn(&format!("waves[{index}]"), &message, remedy, warnings);
+        }
+    }
+}
+
+/// Warns about delays by cluster in a process that does not know its cluster.
+pub(super) fn warn_about_delays(
+    section: &Section,
+    delays: &[Delay],
+    has_cluster: bool,
+    warnings: &mut Vec<ConfigWarning>,
+) {
+    if !has_cluster && delays.iter().any(|delay| delay.clusters != "*") {
+        let message = "selects clusters by name, and the controller runs without --cluster-name: the longest delay counts";
+        section.warn("delay", message, || "set that flag, or write one delay for *".to_owned(), warnings);
+    }
+}
+
+/// Warns about what depends on the time: waves that do not open, and an urgency that ends earlier than it says.
+pub(super) fn warn_about_times(
+    section: &Section,
+    policy: &RolloutPolicy,
+    now: Timestamp,
+    warnings: &mut Vec<ConfigWarning>,
+) {
+    let waves = policy.waves_without_opening(now).join(", ");
+    if !waves.is_empty() {
+        let (path, others) = match policy.windows.is_empty() && !policy.freezes.is_empty() {
+            true => ("freezes", "windows"),
+            false => ("windows", "freezes"),
+        };
+        let message =
+            format!("with the {others}, leave no opening of half an hour within two weeks for the waves {waves}");
+        let remedy = || "let the windows of a wave and of the policy overlap, or end a freeze".to_owned();
+        section.warn(path, &message, remedy, warnings);
+    }
+    let days = MAX_URGENCY.as_hours() / 24;
+    if let Some(until) = policy.urgent_until.filter(|until| until.duration_since(now) > MAX_URGENCY) {
+        let message = format!(
+            "`{until}` is more than {days} days away; for a change it counts until {days} days after its arrival, and for later changes as well"
+        );
+        section.warn("urgentUntil", &message, || format!("write a time within {days} days"), warnings);
+    }
+}

@@ -1,0 +1,96 @@
+//! Tells an admin what has no effect on the rollout: orders about waves that it does not have, and waves without groups.
+
+use std::collections::BTreeSet;
+
+use crate::controller::context::{Context, publish_event};
+use crate::k8s::EventTarget;
+use crate::plan::{Event, EventReason};
+use crate::rollout::{GroupSummary, RolloutView, empty_waves, unknown_waves};
+
+/// Publishes what has no effect on the ConfigMap, and what concerns orders on the revision as well. `reported` has what
+/// was published before.
+pub(super) async fn publish(
+    ctx: &Context,
+    view: &RolloutView,
+    summary: &GroupSummary,
+    target: &EventTarget,
+    reported: &mut BTreeSet<String>,
+) {
+    let (of_waves, of_orders) = (empty_waves(view, summary), ignored_orders(view));
+    reported.retain(|old| of_waves.contains(old) || of_orders.contains(old));
+    let all = of_waves.into_iter().map(|message| (message, false));
+    for (message, is_order) in all.chain(of_orders.into_iter().map(|message| (message, true))) {
+        if !reported.insert(message.clone()) {
+            continue;
+        }
+        let event = Event::warning(EventReason::BoundariesWarning, message);
+        publish_event(&ctx.boundaries_target().await, &event, ctx).await;
+        if is_order {
+            publish_event(target, &event, ctx).await;
+        }
+    }
+}
+
+/// Orders without effect on a rollout that is under way. When it is over, the waves may be renamed.
+fn ignored_orders(view: &RolloutView) -> Vec<String> {
+    if !view.phase().is_under_way() {
+        return vec![];
+    }
+    let waves: Vec<&str> = view.policy.waves.iter().map(|wave| wave.name.as_str()).collect();
+    let name = &view.target.name;
+    unknown_waves(&view.orders, &waves).into_iter().map(|text| format!("{name}: {text}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::{Arc, Mutex};
+
+    use super::*;
+    use crate::controller::rollout::tests::open_rollout;
+    use crate::rollout::WaveSummary;
+
+    /// A user who patches the orders with a misspelled name, or an admin whose selector matches nothing, would wait without
+    /// a word. Each poll finds it again, and a full log of events hides the rest.
+    #[tokio::test]
+    async fn orders_and_waves_without_effect_are_published_once() {
+        let events = Arc::new(Mutex::new(vec![]));
+        let log = events.clone();
+        let test = crate::controller::fake::context(crate::k8s::fake::client(move |call| {
+            let about = call.body["regarding"]["kind"].as_str().unwrap_or_default().to_owned();
+            if call.path.contains("/events") {
+                log.lock().unwrap().push(format!("{about} {}", call.body["note"]));
+            }
+            (201, call.body)
+        }));
+        let mut view = open_rollout("waves: [{name: canary, namespaces: 'tier = test'}, {name: rest}]");
+        view.orders.approved = vec!["canry".into()];
+        let mut summary = GroupSummary { waves: vec![WaveSummary::default(); 2], ..GroupSummary::default() };
+        summary.matched = vec![false, true];
+        let target = EventTarget {
+            api_version: "instancemgr.keikoproj.io/v1alpha1".into(),
+            kind: "BoundariesRevision".into(),
+            namespace: Some("im".into()),
+            name: "r2".into(),
+            uid: "u".into(),
+        };
+        let mut reported = BTreeSet::new();
+        for _ in 0..3 {
+            publish(&test.ctx, &view, &summary, &target, &mut reported).await;
+        }
+        let found = events.lock().unwrap().clone();
+        let count = |kind: &str, words: &str| {
+            found.iter().filter(|event| event.starts_with(kind) && event.contains(words)).count()
+        };
+        let order = "r2: spec.orders.approved names the wave canry";
+        assert_eq!((count("ConfigMap", order), count("BoundariesRevision", order)), (1, 1), "{found:?}");
+        assert_eq!(count("ConfigMap", "the selectors of wave canary match no group"), 1, "{found:?}");
+        assert_eq!(found.len(), 3, "{found:?}");
+        // The last wave takes what is left, and a Namespace that is not known could be a canary.
+        summary.matched = vec![true, false];
+        view.orders.approved.clear();
+        publish(&test.ctx, &view, &summary, &target, &mut reported).await;
+        (summary.matched, summary.unseen) = (vec![false, true], 1);
+        publish(&test.ctx, &view, &summary, &target, &mut reported).await;
+        assert_eq!(events.lock().unwrap().len(), 3);
+    }
+}
