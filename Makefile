@@ -37,10 +37,10 @@ bench: ## measure AWS calls, time and memory for 20 to 1,000 groups, for each fe
 	@BENCH=scale BENCH_PROFILE=release localcloud/up -- python bench/bench.py
 	@BENCH=rollout BENCH_PROFILE=release localcloud/up -- python bench/bench.py
 
-campaign: ## random worlds, changes and faults: SEED=n [COUNT=n | MINUTES=m] [VARIANTS=n] [SIZE=n | ROLLOUTS=1], or REPLAY=file, or nothing for the fixed seeds
+campaign: ## random worlds, changes and faults: SEED=n [COUNT=n | MINUTES=m] [VARIANTS=n] [SIZE=n | ROLLOUTS=1], or REPLAY=file, or DEFECT=name, or nothing for the fixed seeds
 	@tools/need build local
-	cargo build --locked
-	@tools/campaign $(if $(REPLAY),--replay $(REPLAY),$(if $(SEED),--seed $(SEED),--fixed)) $(if $(COUNT),--count $(COUNT)) $(if $(VARIANTS),--variants $(VARIANTS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SIZE),--size $(SIZE)) $(if $(ROLLOUTS),--rollouts) $(if $(SHRINK),--shrink)
+	$(if $(DEFECT),,cargo build --locked)
+	@$(if $(DEFECT),tools/defect $(DEFECT),tools/campaign $(if $(REPLAY),--replay $(REPLAY),$(if $(SEED),--seed $(SEED),--fixed)) $(if $(COUNT),--count $(COUNT)) $(if $(VARIANTS),--variants $(VARIANTS)) $(if $(MINUTES),--minutes $(MINUTES)) $(if $(SIZE),--size $(SIZE)) $(if $(ROLLOUTS),--rollouts) $(if $(SHRINK),--shrink))
 
 golden: ## regenerate the generated files: the CRDs, their references, golden files
 	UPDATE_GOLDEN=1 INSTA_UPDATE=always cargo test --locked --quiet --no-fail-fast

@@ -126,10 +126,11 @@ class Runner:
         """A fault of the controllers' AWS calls, see localcloud/aws/control.py; gone after so many seconds, or before the final settle."""
         number = self.cloud.control("POST", "faults", **{"caller": "controller", **fields})["id"]
         self._faults.append(number)
-        self.undo(lambda: self._end_fault(number), after=lasting)
+        self.undo(lambda: self.end_fault(number), after=lasting)
         return number
 
-    def _end_fault(self, number):
+    def end_fault(self, number):
+        """Ends one fault of AWS calls, whose hits are kept."""
         self._count_hits()
         self.cloud.control("DELETE", "faults", id=number)
 

@@ -21,7 +21,7 @@ def drained(run):
     """
     placed, cordons = logs.placements(run.audit), logs.cordons(run.audit)
     node_of, silent, instances = {}, set(), {}
-    forced = {e["params"]["AutoScalingGroupName"] for e in run.calls() if e["operation"] == "DeleteAutoScalingGroup" and e["params"].get("ForceDelete")}
+    forced = {e["params"]["AutoScalingGroupName"] for e in run.calls() if e["operation"] == "DeleteAutoScalingGroup" and e["params"].get("ForceDelete") == "true"}
     for line in run.aws:
         if line["kind"] == "state" and line["object"] == "node":
             node_of[line["instance"]] = line["id"]
@@ -53,8 +53,9 @@ def _taken(run, line, instances, forced):
     if not run.is_ours(line) or (line.get("status") or 500) >= 300:
         return []
     if line["operation"] == "DeleteNodegroup":
+        deleted = line["params"]["path"].rpartition("/")[2]
         # So EKS names the scaling group of a node group.
-        name = re.compile(rf"eks-{re.escape(line['params']['nodegroupName'])}-[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
+        name = re.compile(rf"eks-{re.escape(deleted)}-[0-9a-f]{{8}}(-[0-9a-f]{{4}}){{3}}-[0-9a-f]{{12}}")
         return [i for i, last in instances.items() if name.fullmatch(last["group"]) and last["state"] not in (*logs.ENDED, "detached")]
     return [line["params"]["InstanceId"]] if line["operation"] == "TerminateInstanceInAutoScalingGroup" else []
 

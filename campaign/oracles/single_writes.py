@@ -36,8 +36,11 @@ def _is_on_role_of_users(line):
 
 def _is_on_foreign_access_entry(run, line):
     """Whether a call writes the access entry of a role that is no group's and that no spec has ever named."""
-    role = line["params"].get("principalArn", "").rpartition("/")[2]
-    if not line["operation"].endswith("AccessEntry") or run.group_in(role) or role.startswith("fargate-demo-"):
+    if not line["operation"].endswith("AccessEntry"):
+        return False
+    # A new entry is named by a parameter, any other by the path.
+    role = (line["params"].get("principalArn") or line["params"]["path"]).rpartition("/")[2]
+    if run.group_in(role) or role.startswith("fargate-demo-"):
         return False
     return not any(f'{role}"' in json.dumps(entry["to"]) for entry in run.journal if entry["what"] == "apply")
 

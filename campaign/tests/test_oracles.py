@@ -130,7 +130,7 @@ def with_a_pod(story):
 def with_its_scaling_group(story):
     story.note("delete", group="alpha")
     story.state(object="instance", id="i-0", group=GROUP, state="Terminating", desired=3, why="the group was deleted with force")
-    story.call("DeleteAutoScalingGroup", AutoScalingGroupName=GROUP, ForceDelete=True)
+    story.call("DeleteAutoScalingGroup", AutoScalingGroupName=GROUP, ForceDelete="true")
 
 
 def deleted_pod(story):
@@ -215,11 +215,11 @@ def pod_role_of_users(story):
 
 
 def foreign_access_entry(story):
-    story.call("DeleteAccessEntry", clusterName="demo", principalArn="arn:aws:iam::123456789012:role/people-zulu")
+    story.call("DeleteAccessEntry", path="/clusters/demo/access-entries/arn:aws:iam::123456789012:role/people-zulu")
 
 
 def tags_of_a_foreign_access_entry(story):
-    story.call("TagResource", resourceArn=f"arn:aws:eks:us-west-2:123456789012:access-entry/demo/role/123456789012/{foreign_resources.NAME}/0a1b", tags={})
+    story.call("TagResource", path=f"/tags/arn:aws:eks:us-west-2:123456789012:access-entry/demo/role/123456789012/{foreign_resources.NAME}/0a1b", tags={})
 
 
 def broken_request(story):
@@ -269,7 +269,9 @@ def test_a_group_may_use_what_its_spec_names():
     named = {**story.group["spec"], "eks": {"configuration": {"roleName": "people-alpha", "instanceProfileName": "people-alpha"}}}
     story.note("apply", group="alpha", to={**story.group, "spec": named}, bad=False)
     for role in ("people-alpha", GROUP, "fargate-demo-1-0a1b2c3d-role"):
-        story.call("CreateAccessEntry", clusterName="demo", principalArn=f"arn:aws:iam::123456789012:role/{role}")
+        arn = f"arn:aws:iam::123456789012:role/{role}"
+        story.call("CreateAccessEntry", path="/clusters/demo/access-entries", principalArn=arn)
+        story.call("DeleteAccessEntry", path=f"/clusters/demo/access-entries/{arn}")
     story.call("CreateLaunchTemplateVersion", LaunchTemplateName="alpha", LaunchTemplateData={"IamInstanceProfile": {"Name": "people-alpha"}})
     assert "foreign_resources_kept" not in found(story.run())
 
@@ -319,7 +321,7 @@ def with_node_group(story, drains):
     if drains:
         story.cordon(9)
         story.write("delete", "pods", "app", {"gracePeriodSeconds": 0}, user="kwok")
-    story.call("DeleteNodegroup", clusterName="demo", nodegroupName=f"{GROUP}-0a1b")
+    story.call("DeleteNodegroup", path=f"/clusters/demo/node-groups/{GROUP}-0a1b")
 
 
 def test_a_node_group_is_drained_before_it_is_replaced():
