@@ -129,11 +129,6 @@ class Runner:
         self.undo(lambda: self.end_fault(number), after=lasting)
         return number
 
-    def end_fault(self, number):
-        """Ends one fault of AWS calls, whose hits are kept."""
-        self._count_hits()
-        self.cloud.control("DELETE", "faults", id=number)
-
     def _count_hits(self):
         """Counts the calls that each fault has hit so far."""
         self._hits |= {fault["id"]: fault["hits"] for fault in self.cloud.control("GET", "faults")}
@@ -145,7 +140,8 @@ class Runner:
         self.release(lose=True)
 
     def end_fault(self, number):
-        """Ends one fault of AWS calls. A call that it holds goes without an answer."""
+        """Ends one fault of AWS calls, whose hits are kept. A call that it holds goes without an answer."""
+        self._count_hits()
         self.cloud.control("DELETE", "faults", id=number)
         self.release(lose=True, fault=number)
 

@@ -1,0 +1,205 @@
+//! BoundariesRevisions that are deleted, refused, stored by a user, or cannot be read.
+
+use super::*;
+
+/// A user deletes the newest revision, and an older one with the same texts was aborted: no group would ever switch to
+/// the content of the ConfigMap.
+#[tokio::test]
+async fn deleted_revision_is_stored_again_although_an_older_one_has_its_texts() {
+    let map = |image: &str| -> BTreeMap<String, String> {
+        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
+        [("rollout".to_owned(), "waves: [{name: all}]".to_owned()), ("defaults".to_owned(), defaults)].into()
+    };
+    let stored = |number: i64, image: &str, phase: RolloutPhase| {
+        let (name, hash) = (format!("r{number}"), crate::boundaries::content_hash(&map(image)));
+        let mut revision = BoundariesRevision::new(
+            &name,
+            BoundariesRevisionSpec { number, hash, data: map(image), ..BoundariesRevisionSpec::default() },
+        );
+        revision.status.get_or_insert_default().phase = Some(phase);
+        revision.metadata.resource_version = Some("1".into());
+        json!(revision)
+    };
+    use RolloutPhase::{Aborted, Complete};
+    let foreign = json!(BoundariesRevision::new("mine", BoundariesRevisionSpec::default()));
+    let items = [stored(1, "ami-1", Complete), stored(2, "ami-2", Aborted), stored(3, "ami-1", Complete), foreign];
+    let (created, notes) = (Arc::new(Mutex::new(vec![])), Arc::new(Mutex::new(String::new())));
+    let (log, events) = (created.clone(), notes.clone());
+    let mut test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
+        ("GET", path) if path.ends_with("/boundariesrevisions") => {
+            let created = log.lock().unwrap().clone();
+            let items: Vec<Value> = items.iter().cloned().chain(created).collect();
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+        }
+        ("POST", path) if path.ends_with("/boundariesrevisions") => {
+            log.lock().unwrap().push(call.body.clone());
+            (201, call.body)
+        }
+        ("PATCH", _) => (200, items[0].clone()),
+        _ => {
+            *events.lock().unwrap() += &call.body["note"].to_string();
+            (200, call.body)
+        }
+    }));
+    let ctx = Arc::get_mut(&mut test.ctx).expect("no other task has it");
+    ctx.planner.node_index = Arc::new(node_index());
+    let (live, data) = (k8s_openapi::api::core::v1::ConfigMap::default(), map("ami-2"));
+    let live = k8s_openapi::api::core::v1::ConfigMap { data: Some(data.clone()), ..live };
+    *test.ctx.stores.config_map.lock().await = crate::util::lookup::Lookup::Present(live);
+    test.ctx.stores.boundaries.set(select_active(Some(&data), None, true).0);
+    let (trigger, mut polled) = (crate::controller::trigger::Trigger::new(test.ctx.clone()), Default::default());
+    for _ in 0..2 {
+        super::super::poll(&test.ctx, &trigger, &mut polled).await.expect("the API server answers");
+    }
+    let created = created.lock().unwrap();
+    let names: Vec<_> = created.iter().map(|revision| revision["metadata"]["name"].as_str().unwrap_or("")).collect();
+    assert_eq!(names, ["r4"]);
+    assert!(notes.lock().unwrap().contains("mine is none that the controller stored"), "of what has no effect");
+    assert_eq!(test.ctx.stores.rollout.view().map(|view| view.target.name.clone()).as_deref(), Some("r4"));
+}
+
+/// A policy of the cluster refuses the status of the revision. A person who aborts the rollout must not see further groups take
+/// it, and learns why the status does not show the abort.
+#[tokio::test]
+async fn abort_counts_although_the_api_server_refuses_to_record_it() {
+    let map = |image: &str| -> BTreeMap<String, String> {
+        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
+        [("rollout".to_owned(), "waves: [{name: all}]".to_owned()), ("defaults".to_owned(), defaults)].into()
+    };
+    let stored = |number: i64, image: &str, phase: RolloutPhase| {
+        let (name, hash) = (format!("r{number}"), crate::boundaries::content_hash(&map(image)));
+        let spec = BoundariesRevisionSpec { number, hash, data: map(image), ..BoundariesRevisionSpec::default() };
+        let mut revision = BoundariesRevision::new(&name, spec);
+        let status = revision.status.get_or_insert_default();
+        status.phase = Some(phase);
+        status.waves = vec![WaveStatus { name: "all".into(), state: Some(WaveState::Open), ..WaveStatus::default() }];
+        revision.metadata.resource_version = Some("1".into());
+        revision
+    };
+    let mut target = stored(2, "ami-2", RolloutPhase::Rolling);
+    target.spec.orders.aborted = true;
+    let items = json!([stored(1, "ami-1", RolloutPhase::Complete), target]);
+    let (events, is_refused) = (Arc::new(Mutex::new(vec![])), Arc::new(Mutex::new(true)));
+    let (log, refuses) = (events.clone(), is_refused.clone());
+    let mut test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
+        ("GET", path) if path.ends_with("/boundariesrevisions") => {
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+        }
+        ("PATCH", _) if *refuses.lock().unwrap() => {
+            (403, json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"}))
+        }
+        ("PATCH", _) => (200, items[1].clone()),
+        _ => {
+            log.lock().unwrap().push(call.body["reason"].as_str().unwrap_or_default().to_owned());
+            (201, call.body)
+        }
+    }));
+    let ctx = Arc::get_mut(&mut test.ctx).expect("no other task has it");
+    ctx.planner.node_index = Arc::new(node_index());
+    let live = k8s_openapi::api::core::v1::ConfigMap { data: Some(map("ami-2")), ..Default::default() };
+    *test.ctx.stores.config_map.lock().await = crate::util::lookup::Lookup::Present(live);
+    test.ctx.stores.boundaries.set(select_active(Some(&map("ami-2")), None, true).0);
+    let trigger = crate::controller::trigger::Trigger::new(test.ctx.clone());
+    let delay = test.ctx.planner.settings.timing.failed_observation_delay;
+    let mut polled = super::super::PollState { target: "r2".into(), ..Default::default() };
+    polled.refused = Some((Timestamp::now() - delay * 2, false));
+    for _ in 0..2 {
+        super::super::poll(&test.ctx, &trigger, &mut polled).await.expect_err("the status is refused");
+        assert!(test.ctx.stores.rollout.view().expect("a rollout").is_aborted(), "no group takes it");
+    }
+    assert_eq!(*events.lock().unwrap(), ["RolloutNotRecorded"], "once");
+    *is_refused.lock().unwrap() = false;
+    super::super::poll(&test.ctx, &trigger, &mut polled).await.expect("the status is written");
+    assert!(polled.unrecorded_stop.is_none());
+    assert!(events.lock().unwrap().contains(&"RolloutAborted".to_owned()), "{events:?}");
+}
+
+/// A quota or a policy of the cluster lets no BoundariesRevision be created. An admin who removes the key `rollout` then must
+/// not lose the ConfigMap with all its later edits.
+#[tokio::test]
+async fn config_map_without_the_key_is_loaded_although_nothing_can_be_stored() {
+    let mut data: BTreeMap<String, String> =
+        [("rollout", "waves: [{name: all}]"), ("defaults", "spec: {}")].map(|(k, v)| (k.into(), v.into())).into();
+    let hash = crate::boundaries::content_hash(&data);
+    let spec = BoundariesRevisionSpec { number: 1, hash, data: data.clone(), ..BoundariesRevisionSpec::default() };
+    let mut revision = BoundariesRevision::new("r1", spec);
+    let status = revision.status.get_or_insert_default();
+    (status.phase, status.images) = (Some(RolloutPhase::Complete), [("latest".into(), "ami-1".into())].into());
+    let (items, refused) = (json!([revision]), Arc::new(Mutex::new(0)));
+    let creates = refused.clone();
+    let test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
+        ("POST", path) if path.ends_with("/boundariesrevisions") => {
+            *creates.lock().unwrap() += 1;
+            (
+                403,
+                json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "quota"}),
+            )
+        }
+        _ => (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items})),
+    }));
+    data.remove("rollout");
+    let active = Arc::new(select_active(Some(&data), None, true).0);
+    let view = super::super::refresh(&test.ctx, &active).await.expect("the ConfigMap is loaded");
+    assert!(view.is_none() && *refused.lock().unwrap() == 1);
+}
+
+/// The ConfigMap is edited while a poll writes the status of the revision before. The groups must not decide by that one
+/// again, whose wave has just opened.
+#[test]
+fn poll_does_not_replace_a_newer_rollout() {
+    let polled = Arc::new(open_rollout("waves: [{name: all}]"));
+    let (store, namespaces) = (reflector::store().0, reflector::store().0);
+    let stores = Stores::new(store, namespaces);
+    stores.rollout.set_view(Some(polled.clone()));
+    let with_phase = |phase: RolloutPhase| {
+        let mut view = (*polled).clone();
+        view.status.phase = Some(phase);
+        view
+    };
+    let phase = || stores.rollout.view().expect("a rollout").phase();
+    stores.rollout.replace_view(&polled, with_phase(RolloutPhase::Halted));
+    assert_eq!(phase(), RolloutPhase::Halted);
+    stores.rollout.set_view(Some(Arc::new(with_phase(RolloutPhase::Assessing))));
+    stores.rollout.replace_view(&polled, with_phase(RolloutPhase::Halted));
+    assert_eq!(phase(), RolloutPhase::Assessing, "the edit");
+}
+
+/// A person stores a BoundariesRevision by hand, and believes that it is in effect. Only an event says that it is not, and one
+/// per poll would hide all others.
+#[tokio::test]
+async fn stored_revision_without_effect_is_reported_once() {
+    let view = open_rollout("waves: [{name: all}]");
+    let notes = Arc::new(Mutex::new(vec![]));
+    let log = notes.clone();
+    let test = fake::context(crate::k8s::fake::client(move |call| {
+        assert!(call.path.contains("/events"), "unexpected call: {call:?}");
+        log.lock().unwrap().push((call.body["regarding"]["name"].clone(), call.body["note"].to_string()));
+        (201, call.body)
+    }));
+    let foreign = BoundariesRevision::new("mine", BoundariesRevisionSpec::default());
+    let mut reported = Default::default();
+    let found = std::slice::from_ref(&foreign);
+    for stored in [found, found, &[], found] {
+        super::super::history_warnings::publish(&test.ctx, &view, stored, &mut reported).await;
+    }
+    let notes = notes.lock().unwrap();
+    assert_eq!(notes.len(), 2, "once, and once more after it was deleted: {notes:?}");
+    for (object, note) in notes.iter() {
+        assert!(object == "instance-manager" && note.contains("mine is none that the controller stored"), "{note}");
+    }
+}
+
+/// Only these events report why no group switches to the content of the ConfigMap.
+#[test]
+fn revisions_that_cannot_be_read_are_named() {
+    let view = RolloutView {
+        stable_problem: Some("the policy of r1 cannot be read".into()),
+        ..open_rollout("waves: [{name: all}]")
+    };
+    let [held] = super::super::history_warnings::warnings(&view, &[]).try_into().expect("one warning");
+    assert_eq!(held, format!("no group takes {}, because the policy of r1 cannot be read", view.target.name));
+    let unreadable = [("hash".to_owned(), "r7".to_owned())].into();
+    let view = RolloutView { unreadable, ..open_rollout("waves: [{name: all}]") };
+    let [others] = super::super::history_warnings::warnings(&view, &[]).try_into().expect("one warning");
+    assert!(others.contains("BoundariesRevision r7 are not changed"), "{others}");
+}

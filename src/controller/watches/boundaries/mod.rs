@@ -1,0 +1,195 @@
+//! Watches the ConfigMap `instance-manager`, activates its boundaries, and publishes their state for the admin.
+
+mod events;
+mod stored;
+#[cfg(test)]
+mod tests;
+
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+use kube::runtime::watcher::watch_object;
+use kube::{Api, Client, ResourceExt};
+
+use self::events::{News, publish_boundaries_events};
+use self::stored::{
+    NOT_SERVED, StoreResult, not_stored, read_last_known_good, read_revisions, read_view, store_last_known_good,
+    store_now, store_revision,
+};
+use super::next_object;
+use crate::api::annotations::is_unknown_switch;
+use crate::api::names::{CONFIG_MAP, annotation};
+use crate::boundaries::ConfigWarning;
+use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active, without_live};
+use crate::controller::context::Context;
+use crate::controller::trigger::Trigger;
+use crate::lock::is_locked;
+use crate::rollout::policy_is_retained;
+
+/// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group. If the API server does
+/// not store an edit, it is loaded again every minute.
+pub(crate) async fn watch(client: Client, trigger: Trigger) {
+    let ctx = trigger.context().clone();
+    let api: Api<ConfigMap> = Api::namespaced(client, &ctx.config_namespace);
+    let mut stream = std::pin::pin!(watch_object(api, CONFIG_MAP));
+    let retry_interval = ctx.planner.settings.resync_period.min(Duration::from_secs(60));
+    loop {
+        let is_refused = ctx.stores.boundaries_not_stored.load(Ordering::Acquire);
+        tokio::select! {
+            edited = next_object(&mut stream, CONFIG_MAP) => {
+                let Some(live) = edited else { return };
+                *ctx.stores.config_map.lock().await = live;
+                reload(&ctx).await;
+            }
+            () = tokio::time::sleep(retry_interval), if is_refused => {
+                reload(&ctx).await;
+                if ctx.stores.boundaries_not_stored.load(Ordering::Acquire) {
+                    continue;
+                }
+            }
+        }
+        trigger.enqueue_all();
+    }
+}
+
+/// Loads the boundaries from what the watch returned last, if it returned anything yet. Called for each edit, and after this
+/// process became able to write: the previous leader may not have stored the last known good revision or published the
+/// events. One call at a time, so that an older content never replaces a newer one.
+pub(crate) async fn reload(ctx: &Arc<Context>) {
+    let _turn = ctx.stores.reload_mutex.lock().await;
+    while !ctx.stores.groups_synced.load(Ordering::Acquire) {
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    loop {
+        let live = ctx.stores.config_map.lock().await.clone();
+        if !live.is_queried() {
+            return;
+        }
+        let reads = ctx.request_write();
+        load(live.as_present(), reads, ctx).await;
+        // A process that leads by now, or no longer, has a view of the rollout that is not its own.
+        if ctx.can_write() == reads {
+            return;
+        }
+    }
+}
+
+/// Loads the boundaries once. `reads`: whether this process could write when it began, so that it reads the stored revisions.
+async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
+    let locked = live.is_some_and(|map| is_locked(map.annotations()));
+    *ctx.stores.config_map_locked.write().expect("lock is not poisoned") = locked;
+    let data = live.map(|m| m.data.clone().unwrap_or_default());
+    let stored = read_last_known_good(ctx).await;
+    let were_configured = ctx.stores.groups.state().iter().any(|group| group.may_have_had_boundaries());
+    let (mut active, errors) = select_active(data.as_ref(), stored.as_ref(), were_configured);
+    // Without the key `rollout`, a rollout may still be under way.
+    let revisions = if reads { read_revisions(ctx).await } else { None };
+    let is_served = !reads || revisions.is_some();
+    let mut is_refused = active.rollout().is_some() && !is_served;
+    if is_refused {
+        active = without_live(NOT_SERVED.to_owned(), stored.as_ref());
+    }
+    let is_staged = active.rollout().is_some() || revisions.as_deref().is_some_and(policy_is_retained);
+    let is_stored_first = active.source == BoundariesSource::Live && is_staged && ctx.request_write();
+    if is_stored_first {
+        // Before it becomes the last known good content, which a history begins with.
+        match store_now(live, stored.as_ref(), &active, ctx).await {
+            StoreResult::Stored => {}
+            StoreResult::Rejected(error) => {
+                is_refused = true;
+                active = without_live(not_stored(&error), stored.as_ref());
+            }
+            // Its own load follows.
+            StoreResult::Superseded => return,
+        }
+    }
+    ctx.stores.boundaries_not_stored.store(is_refused, Ordering::Release);
+    let content_warnings = active.warnings.len();
+    warn_about_flags_and_times(&mut active, data.as_ref(), ctx);
+    active.warnings.extend(live.and_then(|map| unknown_lock(map.annotations())));
+    let valid = matches!(active.source, BoundariesSource::Live | BoundariesSource::NotConfigured);
+    let is_change = |old: &ActiveBoundaries| {
+        old.source != active.source || old.revision != active.revision || old.warnings != active.warnings
+    };
+    let old = ctx.stores.boundaries.get();
+    // No leader may have published what this process activated while it did not lead.
+    let reported = match ctx.stores.boundaries_reported.load(Ordering::Acquire) {
+        true => old.clone(),
+        false => Arc::default(),
+    };
+    let is_unreported = is_change(&reported);
+    let news = News {
+        is_not_stored: is_refused,
+        ..News::since(&reported, &active, stored.as_ref() == data.as_ref(), content_warnings)
+    };
+    if is_change(&old) {
+        let (source, why) = (active.source.name(), active.source.why());
+        tracing::info!(source, revision = %active.revision, why, "boundaries activated");
+        // They have no event, which the log would repeat.
+        for warning in active.warnings.iter().take(news.known_warnings) {
+            tracing::warn!(%warning, "a part of the boundaries has no effect or leaves a choice open");
+        }
+    }
+    let is_live = active.source == BoundariesSource::Live;
+    if ctx.is_leader() {
+        if is_live
+            && ctx.request_write()
+            && let Some(data) = &data
+        {
+            store_last_known_good(data, &ctx.planner, &ctx.config_namespace, Timestamp::now()).await;
+        }
+        if is_unreported {
+            publish_boundaries_events(live, &active, &news, errors.as_ref(), ctx).await;
+        }
+    }
+    ctx.stores.boundaries_reported.store(ctx.is_leader(), Ordering::Release);
+    let (revision, warnings) = (active.revision.clone(), active.warnings.len());
+    let active = Arc::new(active);
+    // The groups must know that the new content waits for its wave before they see it.
+    let view = match reads && is_served {
+        true => read_view(&active, ctx).await,
+        false => None,
+    };
+    let has_view = view.is_some();
+    if has_view {
+        ctx.stores.rollout.set_view(view);
+    }
+    ctx.stores.boundaries.set(active);
+    if !has_view {
+        ctx.stores.rollout.set_view(None);
+    }
+    ctx.stores.rollout.set_read(reads);
+    if is_live && !is_stored_first && ctx.request_write() {
+        store_revision(live, stored, revision.clone(), ctx);
+    }
+    // Set last: once the metric shows a revision, every new plan uses it.
+    ctx.metrics.set_boundaries(Some(revision.as_str()).filter(|r| !r.is_empty()), valid, warnings);
+}
+
+/// Adds warnings about parts of the live ConfigMap that depend on the flags of this process, or on the time.
+fn warn_about_flags_and_times(active: &mut ActiveBoundaries, data: Option<&ConfigMapData>, ctx: &Context) {
+    let data = data.filter(|_| active.source == BoundariesSource::Live);
+    if let (Some(boundaries), Some(data)) = (&active.boundaries, data) {
+        let has_cluster = ctx.planner.settings.cluster_name.is_some();
+        active.warnings.extend(boundaries.flag_warnings(data, ctx.prometheus.is_some(), has_cluster));
+        active.warnings.extend(boundaries.time_warnings(data, Timestamp::now()));
+    }
+}
+
+/// The warning about a lock on the ConfigMap whose value does not lock. In an emergency, an admin would not notice a
+/// wrong value.
+fn unknown_lock(annotations: &BTreeMap<String, String>) -> Option<ConfigWarning> {
+    let (key, value) = annotations.get_key_value(annotation::LOCK_UPGRADES)?;
+    Some(ConfigWarning {
+        key: "metadata.annotations".to_owned(),
+        line: None,
+        path: key.clone(),
+        message: format!("{value:?} locks nothing"),
+        remedy: "use \"true\" or \"false\"".to_owned(),
+    })
+    .filter(|_| is_unknown_switch(key, value))
+}

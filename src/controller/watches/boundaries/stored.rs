@@ -1,0 +1,151 @@
+//! What is stored of the ConfigMap `instance-manager`: BoundariesRevisions, and the last known good content.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use jiff::Timestamp;
+use k8s_openapi::api::core::v1::ConfigMap;
+
+use crate::api::BoundariesRevision;
+use crate::api::names::LAST_KNOWN_GOOD_CONFIG_MAP;
+use crate::boundaries::active::{ActiveBoundaries, ConfigMapData};
+use crate::controller::context::Context;
+use crate::controller::planner::Planner;
+use crate::controller::{revisions, rollout};
+use crate::k8s::KubeError;
+use crate::plan::Write;
+use crate::rollout::RolloutView;
+
+/// Why a ConfigMap with the key `rollout` is not used.
+pub(super) const NOT_SERVED: &str = "the key rollout of the ConfigMap instance-manager needs the CustomResourceDefinition boundariesrevisions.instancemgr.keikoproj.io and permissions for it; apply both (instance-manager crd | kubectl apply -f - and deploy/rbac.yaml), or remove the key; the controller retries each minute";
+
+/// The stored revisions; `None` when the API server does not serve the kind, or does not allow it. Retries until it answers:
+/// what is not known could be a rollout that is under way.
+pub(super) async fn read_revisions(ctx: &Context) -> Option<Vec<BoundariesRevision>> {
+    loop {
+        match ctx.planner.kube.boundaries_revisions(&ctx.config_namespace).await {
+            Ok(stored) => return stored,
+            Err(KubeError::Forbidden { .. }) => return None,
+            Err(error) => {
+                tracing::warn!(%error, "cannot read the stored boundaries");
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
+        }
+    }
+}
+
+/// The rollout of the active content. Retries until the API server answers, or this process may no longer write.
+pub(super) async fn read_view(active: &Arc<ActiveBoundaries>, ctx: &Context) -> Option<Arc<RolloutView>> {
+    while ctx.can_write() {
+        match rollout::refresh(ctx, active).await {
+            Ok(view) => return view,
+            Err(error) => {
+                tracing::warn!(%error, "cannot read the stored boundaries");
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
+        }
+    }
+    None
+}
+
+/// The result of storing content; groups use it only once it is stored.
+pub(super) enum StoreResult {
+    /// It is stored, or this process may no longer write.
+    Stored,
+    /// The API server rejects it; a retry cannot succeed before an admin changes something.
+    Rejected(KubeError),
+    /// The ConfigMap was edited meanwhile.
+    Superseded,
+}
+
+/// Stores the content before any group sees it. Retries until the API server answers, this process may no longer write, or
+/// another edit follows.
+pub(super) async fn store_now(
+    live: Option<&ConfigMap>,
+    before: Option<&ConfigMapData>,
+    active: &ActiveBoundaries,
+    ctx: &Arc<Context>,
+) -> StoreResult {
+    let Some(live) = live else { return StoreResult::Stored };
+    let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
+    let _turn = ctx.stores.revision_mutex.lock().await;
+    let history = revisions::history(active, ctx);
+    while let Err(error) = revisions::store(kube, namespace, live, before, &history, || ctx.can_write()).await {
+        tracing::warn!(%error, "cannot store the boundaries as a BoundariesRevision");
+        if matches!(error, KubeError::Forbidden { .. } | KubeError::Invalid { .. }) {
+            return StoreResult::Rejected(error);
+        }
+        tokio::time::sleep(Duration::from_secs(2)).await;
+        if !ctx.can_write() {
+            return StoreResult::Stored;
+        }
+        if ctx.stores.config_map.lock().await.as_present().and_then(|map| map.data.as_ref()) != live.data.as_ref() {
+            return StoreResult::Superseded;
+        }
+    }
+    StoreResult::Stored
+}
+
+/// Why a content is not used that a rollout takes to the groups.
+pub(super) fn not_stored(error: &KubeError) -> String {
+    format!(
+        "the ConfigMap instance-manager cannot be stored as a BoundariesRevision, which a rollout needs, because the API server refuses it: {error}; remove the cause, or the key rollout; the controller retries each minute"
+    )
+}
+
+/// Adds the active content to the history, beside everything else. `before` is the last known good content, with which
+/// a history begins. While the API server does not store it, the intervals grow; another content or leader ends it.
+pub(super) fn store_revision(
+    live: Option<&ConfigMap>,
+    before: Option<ConfigMapData>,
+    revision: String,
+    ctx: &Arc<Context>,
+) {
+    let (Some(live), ctx) = (live.cloned(), ctx.clone()) else { return };
+    tokio::spawn(async move {
+        let mut delay = Duration::from_secs(1);
+        let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
+        // Without it, a content that is no longer active could be stored after its successor.
+        let _turn = ctx.stores.revision_mutex.lock().await;
+        let is_active = || ctx.request_write() && ctx.stores.boundaries.get().revision == revision;
+        let history = revisions::history(&ctx.stores.boundaries.get(), &ctx);
+        while let Err(error) = revisions::store(kube, namespace, &live, before.as_ref(), &history, is_active).await {
+            tracing::warn!(%error, "cannot store the boundaries as a BoundariesRevision");
+            tokio::time::sleep(delay).await;
+            delay = (delay * 2).min(ctx.planner.settings.resync_period);
+        }
+    });
+}
+
+/// Stores a valid revision. While another writer puts another one in its place, the intervals grow.
+pub(super) async fn store_last_known_good(data: &ConfigMapData, planner: &Planner, namespace: &str, now: Timestamp) {
+    let (process_state, resync) = (&planner.process_state, planner.settings.resync_period);
+    let write = Write::new(LAST_KNOWN_GOOD_CONFIG_MAP, "data", data);
+    if !process_state.other_writes(|writes| writes.is_due(&write, resync, now)) {
+        return;
+    }
+    match planner.kube.put_last_known_good(namespace, data).await {
+        Err(error) => tracing::warn!(%error, "cannot store the last known good boundaries"),
+        Ok(false) => {}
+        Ok(true) => {
+            if process_state.other_writes(|writes| writes.record_write(write, String::new, now)) {
+                tracing::warn!(
+                    "the ConfigMap {LAST_KNOWN_GOOD_CONFIG_MAP} is changed each time it is written; find the other writer in metadata.managedFields"
+                );
+            }
+        }
+    }
+}
+
+/// Reads the last known good revision. Retries until the API server answers; the active boundaries stay until then.
+pub(super) async fn read_last_known_good(ctx: &Context) -> Option<ConfigMapData> {
+    loop {
+        match ctx.planner.kube.last_known_good(&ctx.config_namespace).await {
+            Ok(stored) => return stored,
+            Err(error) => {
+                tracing::warn!(%error, "cannot read the last known good boundaries");
+                tokio::time::sleep(Duration::from_secs(2)).await;
+            }
+        }
+    }
+}

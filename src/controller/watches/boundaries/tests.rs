@@ -1,0 +1,338 @@
+//! Edits of the ConfigMap, and what a process publishes and stores of them.
+
+use std::sync::Mutex;
+
+use serde_json::{Value, json};
+
+use super::events::boundaries_events;
+use super::*;
+use crate::api::names::LAST_KNOWN_GOOD_CONFIG_MAP;
+use crate::aws::inventory::fake_aws::FakeAws;
+use crate::index::nodes::NodeIndex;
+use crate::plan::EventReason;
+use crate::util::lookup::Lookup;
+
+/// Another writer restores its own value each second, and the ConfigMap `instance-manager` is edited as often. An
+/// admin who sets the lock in an emergency would not notice a typing error.
+#[test]
+fn ineffective_lock_on_the_config_map_causes_a_warning() {
+    let warned = |value: &str| unknown_lock(&BTreeMap::from([(annotation::LOCK_UPGRADES.into(), value.into())]));
+    assert_eq!(["true", "yes", "false", "", "off"].map(warned), [const { None }; 5]);
+    let warning = warned("ture").expect("a warning").to_string();
+    assert!(warning.contains("lock-upgrades") && warning.contains("\"ture\" locks nothing"), "{warning}");
+}
+
+/// An admin who reads the events of the ConfigMap would look for an edit that did not happen, after each restart of
+/// the controller. The end of an error is news, also when the old content is back.
+#[test]
+fn restart_of_the_controller_does_not_announce_the_content_again() {
+    let data = |text: &str| Some(ConfigMapData::from([("boundaries".to_owned(), text.to_owned())]));
+    let good = data("restricted: [spec.eks.configuration.image]");
+    let active = |live: &Option<ConfigMapData>| select_active(live.as_ref(), good.as_ref(), true);
+    let announced = |old: &ActiveBoundaries, live: &Option<ConfigMapData>| {
+        let (active, errors) = active(live);
+        let news = News::since(old, &active, *live == good, active.warnings.len());
+        let events = boundaries_events(&active, &news, errors.as_ref());
+        events.iter().any(|event| event.reason == EventReason::BoundariesApplied.to_string())
+    };
+    let started = ActiveBoundaries::default();
+    assert!(started.source == BoundariesSource::Unknown);
+    assert!(!announced(&started, &good), "nothing changed while no controller ran");
+    assert!(announced(&started, &data("restricted: [spec.eks.maxSize]")), "it was edited meanwhile");
+    let broken = active(&data("restricted: [")).0;
+    assert!(announced(&broken, &good), "the last known good content is live again");
+    assert!(!announced(&active(&good).0, &good));
+}
+
+/// The metric shows the warnings all the time. A warning about a flag or the lock is not about the stored content,
+/// so it is repeated.
+#[test]
+fn restart_of_the_controller_does_not_repeat_warnings_about_the_content() {
+    let data = ConfigMapData::from([("boundaries".to_owned(), "restricted: [spec.eks.no.such.field]".to_owned())]);
+    let mut active = select_active(Some(&data), Some(&data), true).0;
+    let of_content = active.warnings.len();
+    assert!(of_content > 0);
+    active.warnings.extend(unknown_lock(&BTreeMap::from([(annotation::LOCK_UPGRADES.into(), "ture".into())])));
+    let warned = |old: &ActiveBoundaries, is_stored| {
+        boundaries_events(&active, &News::since(old, &active, is_stored, of_content), None)
+            .iter()
+            .filter(|event| event.has_reason(EventReason::BoundariesWarning))
+            .count()
+    };
+    let started = ActiveBoundaries::default();
+    assert_eq!(warned(&started, true), 1, "only the one about the lock");
+    assert_eq!(warned(&started, false), of_content + 1, "the content was edited while no controller ran");
+    let other = select_active(None, None, false).0;
+    assert_eq!(warned(&other, true), of_content + 1, "the content is live again");
+}
+
+/// An admin edits the ConfigMap while no controller leads. The admin reads in the events of the ConfigMap whether
+/// the edit is valid and active. What the leader before has published is not repeated.
+#[tokio::test]
+async fn new_leader_publishes_what_it_loaded_while_nobody_led() {
+    let good = "restricted: [spec.eks.maxSize]";
+    for (edit, stored, expected) in [
+        (good, None, vec!["BoundariesWarning", "BoundariesApplied"]),
+        (good, Some(good), vec![]),
+        ("restricted: [", Some(good), vec!["UnmarshalDefaults"]),
+    ] {
+        let reasons = Arc::new(Mutex::new(vec![]));
+        let log = reasons.clone();
+        let client = crate::k8s::fake::client(move |call| match call.route() {
+            ("POST", path) if path.contains("/events") => {
+                log.lock().unwrap().push(call.body["reason"].as_str().unwrap_or_default().to_owned());
+                (201, call.body)
+            }
+            ("GET", path) if path.ends_with(LAST_KNOWN_GOOD_CONFIG_MAP) && stored.is_some() => {
+                let data = json!({"boundaries": stored});
+                (200, json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": {}, "data": data}))
+            }
+            ("GET", path) if path.ends_with("boundariesrevisions") => {
+                (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}))
+            }
+            ("GET", _) => crate::k8s::fake::failure(404, "NotFound", "there is none"),
+            _ => crate::k8s::fake::failure(403, "Forbidden", "not now"),
+        });
+        let mut ctx = context(client);
+        let lead = |ctx: &mut Arc<Context>, leadership| {
+            Arc::get_mut(ctx).expect("no task writes meanwhile").leadership = leadership;
+        };
+        lead(&mut ctx, crate::leader::election::Leadership::lost());
+        let data = Some([("boundaries".to_owned(), edit.to_owned())].into());
+        *ctx.stores.config_map.lock().await = Lookup::Present(ConfigMap { data, ..ConfigMap::default() });
+        reload(&ctx).await;
+        assert_eq!(*reasons.lock().unwrap(), [""; 0], "a standby publishes nothing");
+        lead(&mut ctx, crate::leader::election::always());
+        for _ in 0..2 {
+            tokio::time::timeout(Duration::from_secs(5), reload(&ctx)).await.expect("it waits for nothing");
+            let mut published = reasons.lock().unwrap().clone();
+            published.dedup();
+            assert_eq!(published, expected, "{edit} {stored:?}");
+        }
+    }
+}
+
+#[tokio::test]
+async fn stored_revision_is_not_fought_over() {
+    let (stored, written) = (Arc::new(Mutex::new(json!({"boundaries": "theirs"}))), Arc::new(Mutex::new(0)));
+    let (shown, count) = (stored.clone(), written.clone());
+    let client = crate::k8s::fake::client(move |call| {
+        if call.method == "PUT" {
+            *shown.lock().unwrap() = call.body["data"].clone();
+            *count.lock().unwrap() += 1;
+        }
+        let metadata = json!({"name": LAST_KNOWN_GOOD_CONFIG_MAP, "resourceVersion": "1"});
+        (200, json!({"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": *shown.lock().unwrap()}))
+    });
+    let planner = crate::controller::fake::planner(&Arc::new(FakeAws::default()), client, NodeIndex::default());
+    let data = |text: &str| ConfigMapData::from([("boundaries".to_owned(), text.to_owned())]);
+    for second in 0..180 {
+        let now = Timestamp::from_second(second).expect("a time");
+        store_last_known_good(&data("ours"), &planner, "im", now).await;
+        *stored.lock().unwrap() = json!({"boundaries": "theirs"});
+    }
+    let repeated = *written.lock().unwrap();
+    assert!((3..=8).contains(&repeated), "{repeated} writes in three minutes");
+    let now = Timestamp::from_second(181).expect("a time");
+    store_last_known_good(&data("another revision"), &planner, "im", now).await;
+    assert_eq!(*written.lock().unwrap(), repeated + 1, "another value is stored at once");
+    store_last_known_good(&data("another revision"), &planner, "im", now).await;
+    assert_eq!(*written.lock().unwrap(), repeated + 1, "it is stored already");
+}
+
+/// An admin reverts an edit while this process is elected. The reverted edit must not stay active.
+#[tokio::test]
+async fn boundaries_of_an_older_edit_never_replace_those_of_a_newer_one() {
+    let failures = Arc::new(Mutex::new(1));
+    let client = crate::k8s::fake::client(move |call| {
+        let mut failures = failures.lock().unwrap();
+        match call.route() {
+            ("GET", path) if path.ends_with(LAST_KNOWN_GOOD_CONFIG_MAP) && *failures > 0 => {
+                *failures -= 1;
+                crate::k8s::fake::failure(500, "InternalError", "try again")
+            }
+            ("GET", path) if path.ends_with("boundariesrevisions") => {
+                (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}))
+            }
+            ("GET", _) => crate::k8s::fake::failure(404, "NotFound", "there is none"),
+            _ => crate::k8s::fake::failure(403, "Forbidden", "not now"),
+        }
+    });
+    let ctx = crate::controller::fake::context(client).ctx;
+    ctx.stores.groups_synced.store(true, Ordering::Release);
+    let live = |boundaries: &str| {
+        let data = Some([("boundaries".to_owned(), boundaries.to_owned())].into());
+        Lookup::Present(ConfigMap { data, ..ConfigMap::default() })
+    };
+    let (older, newer) = ("restricted: [spec.eks.configuration.image]", "restricted: [spec.eks.maxSize]");
+    *ctx.stores.config_map.lock().await = live(older);
+    let edit = async {
+        // The older content waits for the API server.
+        tokio::time::sleep(Duration::from_millis(100)).await;
+        *ctx.stores.config_map.lock().await = live(newer);
+        reload(&ctx).await;
+    };
+    futures::join!(reload(&ctx), edit);
+    let data = [("boundaries".to_owned(), newer.to_owned())].into();
+    assert_eq!(ctx.stores.boundaries.get().revision, select_active(Some(&data), None, false).0.revision);
+}
+
+/// A change would wait for the end of the freeze, and its admin would not learn that there is none.
+#[tokio::test]
+async fn policy_that_never_opens_is_warned_about_once() {
+    let (events, stored) = (Arc::new(Mutex::new(vec![])), Arc::new(Mutex::new(Vec::<Value>::new())));
+    let log = events.clone();
+    let ctx = context(crate::k8s::fake::client(move |call| match call.route() {
+        (_, path) if path.contains("/events") => {
+            log.lock().unwrap().push(format!("{} {}", call.body["reason"], call.body["note"]));
+            (201, call.body)
+        }
+        ("GET", path) if path.ends_with("boundariesrevisions") => {
+            let items = stored.lock().unwrap().clone();
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+        }
+        ("POST", path) if path.ends_with("boundariesrevisions") => {
+            stored.lock().unwrap().push(call.body.clone());
+            (201, call.body)
+        }
+        ("GET", _) => crate::k8s::fake::failure(404, "NotFound", "there is none"),
+        _ => crate::k8s::fake::failure(403, "Forbidden", "not now"),
+    }));
+    edit(&ctx, "maxSize", Some("freezes: [{from: 2020-01-01, to: 9999-12-31, zone: UTC}]")).await;
+    let first = events.lock().unwrap().clone();
+    let is_warning = |event: &&String| event.contains("BoundariesWarning") && event.contains("leave no opening");
+    assert_eq!(first.iter().filter(is_warning).count(), 1, "{first:?}");
+    for _ in 0..2 {
+        tokio::time::timeout(Duration::from_secs(5), reload(&ctx)).await.expect("it waits for nothing");
+    }
+    assert_eq!(*events.lock().unwrap(), first, "nothing is repeated");
+}
+
+const POLICY: Option<&str> = Some("waves: [{name: all}]");
+
+/// A context whose API server stores revisions, but none with the text that an admission policy denies.
+fn storing(stored: &Arc<Mutex<Vec<Value>>>, denied: &Arc<Mutex<&'static str>>) -> Arc<Context> {
+    let (stored, denied) = (stored.clone(), denied.clone());
+    context(crate::k8s::fake::client(move |call| match call.route() {
+        ("GET", path) if path.ends_with("boundariesrevisions") => {
+            let items = stored.lock().unwrap().clone();
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+        }
+        ("POST", path) if path.ends_with("boundariesrevisions") => {
+            if call.body.to_string().contains(*denied.lock().unwrap()) {
+                return crate::k8s::fake::failure(403, "Forbidden", "the policy no-sizes denies it");
+            }
+            stored.lock().unwrap().push(call.body.clone());
+            (201, call.body.clone())
+        }
+        ("GET", _) => crate::k8s::fake::failure(404, "NotFound", "there is none"),
+        _ => crate::k8s::fake::failure(403, "Forbidden", "not now"),
+    }))
+}
+
+fn context(client: Client) -> Arc<Context> {
+    let ctx = crate::controller::fake::context(client).ctx;
+    ctx.stores.groups_synced.store(true, Ordering::Release);
+    ctx
+}
+
+/// An admin edits which field is restricted, and the key `rollout`.
+async fn edit(ctx: &Arc<Context>, field: &str, policy: Option<&str>) {
+    let boundaries = ("boundaries".to_owned(), format!("restricted: [spec.eks.{field}]"));
+    let policy = policy.map(|text| ("rollout".to_owned(), text.to_owned()));
+    let data = Some([boundaries].into_iter().chain(policy).collect());
+    *ctx.stores.config_map.lock().await = Lookup::Present(ConfigMap { data, ..ConfigMap::default() });
+    tokio::time::timeout(Duration::from_secs(5), reload(ctx)).await.expect("no edit waits");
+}
+
+/// Why the live ConfigMap is not used, and is tried again; `None` when it is active.
+fn refusal(ctx: &Context) -> Option<String> {
+    let (active, is_refused) = (ctx.stores.boundaries.get(), ctx.stores.boundaries_not_stored.load(Ordering::Acquire));
+    assert_eq!(active.source == BoundariesSource::Live, !is_refused, "{:?}", active.source);
+    active.source.why().map(str::to_owned)
+}
+
+/// An admission policy may refuse the BoundariesRevision of one content. Later edits must not wait for it.
+#[tokio::test]
+async fn content_that_cannot_be_stored_is_not_active_and_does_not_delay_later_edits() {
+    let (stored, denied) = (Arc::default(), Arc::new(Mutex::new("maxSize")));
+    let ctx = storing(&stored, &denied);
+    edit(&ctx, "maxSize", POLICY).await;
+    let why = refusal(&ctx).expect("it is refused");
+    assert!(why.contains("the policy no-sizes denies it") && why.contains("remove the cause"), "{why}");
+    edit(&ctx, "configuration.image", POLICY).await;
+    assert_eq!(refusal(&ctx), None);
+    edit(&ctx, "maxSize", POLICY).await;
+    assert!(refusal(&ctx).is_some());
+    *denied.lock().unwrap() = "nothing";
+    reload(&ctx).await;
+    assert_eq!((refusal(&ctx), stored.lock().unwrap().len()), (None, 2));
+}
+
+/// An admin would look for an error in a ConfigMap that has none, and `lint` would find nothing.
+#[tokio::test]
+async fn valid_content_that_cannot_be_stored_is_not_called_missing() {
+    let events = Arc::new(Mutex::new(vec![]));
+    let log = events.clone();
+    let ctx = context(crate::k8s::fake::client(move |call| match call.route() {
+        ("POST", path) if path.contains("/events") => {
+            log.lock().unwrap().push(format!("{} {}", call.body["reason"], call.body["note"]));
+            (201, call.body)
+        }
+        ("GET", path) if path.ends_with("boundariesrevisions") => {
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}))
+        }
+        ("GET", _) => crate::k8s::fake::failure(404, "NotFound", "there is none"),
+        _ => crate::k8s::fake::failure(403, "Forbidden", "the policy no-sizes denies it"),
+    }));
+    edit(&ctx, "maxSize", POLICY).await;
+    let events = events.lock().unwrap();
+    let is_about = |reason: &str, cause: &str| events.iter().any(|e| e.contains(reason) && e.contains(cause));
+    assert!(is_about("BoundariesNotStored", "the policy no-sizes denies it"), "{events:?}");
+    assert!(!is_about("BoundariesMissing", ""), "{events:?}");
+}
+
+/// An edit loses the key `rollout` while a change is under way. It must be stored with the policy of that change
+/// before any group sees it. Otherwise all groups would switch to it at once.
+#[tokio::test]
+async fn edit_that_loses_the_policy_is_stored_before_groups_see_it() {
+    let (stored, denied) = (Arc::default(), Arc::new(Mutex::new("minSize")));
+    let ctx = storing(&stored, &denied);
+    for field in ["configuration.image", "maxSize"] {
+        edit(&ctx, field, POLICY).await;
+    }
+    edit(&ctx, "minSize", None).await;
+    assert!(refusal(&ctx).is_some());
+    *denied.lock().unwrap() = "nothing";
+    reload(&ctx).await;
+    assert_eq!((refusal(&ctx), stored.lock().unwrap().len()), (None, 3));
+    let view = ctx.stores.rollout.view().expect("a rollout");
+    assert_eq!((view.target.name.as_str(), view.is_retained_policy), ("r3", true));
+}
+
+/// An admin writes waves, and the kind is not installed or may not be read. The change must not reach every group
+/// at once because of that.
+#[tokio::test]
+async fn policy_without_the_kind_or_without_the_right_to_read_it_is_not_active() {
+    for kind in ["InstanceGroup", "BoundariesRevision"] {
+        let ctx = context(crate::k8s::fake::client(move |call| match call.route() {
+            ("GET", "/apis/instancemgr.keikoproj.io/v1alpha1") => {
+                let kind = json!({"name": "x", "singularName": "", "kind": kind, "namespaced": true, "verbs": []});
+                let version = "instancemgr.keikoproj.io/v1alpha1";
+                (
+                    200,
+                    json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": version, "resources": [kind]}),
+                )
+            }
+            ("GET", path) if path.ends_with(LAST_KNOWN_GOOD_CONFIG_MAP) => {
+                crate::k8s::fake::failure(404, "NotFound", "there is none")
+            }
+            _ => crate::k8s::fake::failure(403, "Forbidden", "it is not allowed"),
+        }));
+        edit(&ctx, "maxSize", POLICY).await;
+        let why = refusal(&ctx).unwrap_or_default();
+        assert!(why.contains("needs the CustomResourceDefinition boundariesrevisions"), "{kind}: {why}");
+        edit(&ctx, "maxSize", None).await;
+        assert_eq!(refusal(&ctx), None, "{kind}: without waves nothing is missing");
+    }
+}

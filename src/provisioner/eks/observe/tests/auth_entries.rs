@@ -1,0 +1,130 @@
+//! Entries in aws-auth: those of previous roles, and a ConfigMap that is missing or cannot be parsed.
+
+use super::*;
+
+/// Without the record, the entry of a previous role would stay forever after the scaling group was deleted manually.
+#[tokio::test]
+async fn previous_role_entries_stay_recorded_without_a_scaling_group() {
+    let (old, admitted) = ("arn:aws:iam::1:role/before", "arn:aws:iam::1:role/admitted");
+    let status = json!({"managed": {"authEntries": [resolved().role_arn, old], "accessEntries": [admitted]}});
+    let status = serde_json::from_value(status).expect("a status");
+    let map_roles =
+        aws_auth::add_entries(None, &[AuthEntry::for_nodes(old, false)]).expect("an entry").expect("a text");
+    let observed = observe_with(&Arc::new(FakeAws::default()), &map_roles, &status).await.expect("a state");
+    assert!(observed.scaling_group.is_none());
+    assert_eq!(
+        (observed.previous_roles.recorded_auth_entries, observed.previous_roles.recorded_access_entries),
+        (vec![old.to_owned()], vec![admitted.to_owned()])
+    );
+    assert!(
+        observed.previous_roles.unused_auth_entries.is_empty()
+            && observed.previous_roles.unused_access_entries.is_empty(),
+        "instances with the old role may still launch"
+    );
+}
+
+/// A user deletes aws-auth, or applies an old copy, while the group changes its role. Nodes with the role before would
+/// be silent for good, and a group whose nodes are all silent is not rotated.
+#[tokio::test]
+async fn deleted_entry_of_a_role_that_the_group_still_runs_with_is_missing() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let (given, forged) = ("arn:aws:iam::1:role/given", "arn:aws:iam::1:role/forged");
+    let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
+    let group = ScalingGroup { template: Some(pin), desired: 0, ..scaling_group(&resolved.names.scaling_group) };
+    let template = own_template(&resolved);
+    let mut data = resolved.template_data.clone();
+    data.profile_arn = "arn:aws:iam::1:instance-profile/nodes".into();
+    let role = |arn: &str| Role { id: "AROA-1".into(), name: "given".into(), arn: arn.into(), ..Role::default() };
+    let profile = InstanceProfile {
+        id: "AIPA-1".into(),
+        name: "nodes".into(),
+        arn: data.profile_arn.clone(),
+        created: None,
+        role: Some(role(given)),
+        tags: vec![],
+    };
+    stub.update(|d| {
+        d.groups.insert(group.name.clone(), group);
+        d.templates.insert(template.name.clone(), template);
+        d.versions.push(TemplateVersion { template_id: "lt-1".into(), number: 1, description: None, data });
+        d.profiles.insert(profile.name.clone(), profile);
+    });
+    let status = json!({"managed": {"authEntries": [resolved.role_arn, given, forged]}});
+    let status = serde_json::from_value(status).expect("a status");
+    let found = observe_with(&stub, "", &status).await.expect("a state").previous_roles;
+    assert_eq!(found.recorded_auth_entries, [given], "the record alone lets no role in");
+    assert_eq!(found.missing_auth_entries, [AuthEntry::for_nodes(given, false)]);
+    let broken = observe_with(&stub, "- rolearn: {", &status).await.expect("a state").previous_roles;
+    assert!(broken.missing_auth_entries.is_empty(), "its content is unknown: {broken:?}");
+    let mut by_access_entries = self::resolved();
+    by_access_entries.join_method = JoinMethod::AccessEntries { remove_other: false };
+    let status = json!({"managed": {"accessEntries": [resolved.role_arn, given, forged]}});
+    let status = serde_json::from_value(status).expect("a status");
+    let found = observe_group(&stub, &by_access_entries, "", &status).await.expect("a state").previous_roles;
+    let restored: Vec<_> = found.missing_access_entries.iter().map(|entry| entry.principal.as_str()).collect();
+    assert_eq!(restored, [given], "the record alone lets no role in");
+    let kind = "EC2_LINUX".to_owned();
+    let entry = AccessEntry { principal: given.into(), kind, created: None, tags: vec![] };
+    stub.update(|d| d.access_entries.push(entry));
+    let found = observe_group(&stub, &by_access_entries, "", &status).await.expect("a state").previous_roles;
+    assert!(found.missing_access_entries.is_empty(), "{found:?}");
+}
+
+/// A user breaks aws-auth while a group is deleted. The group's entry would stay forever, and admit any role of that
+/// name.
+#[tokio::test]
+async fn deletion_waits_until_the_entries_of_its_roles_can_be_looked_for() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let (names, tags) = (&resolved.names, resolved.iam_tags());
+    let role = Role { name: names.role.clone(), arn: resolved.role_arn.clone(), tags, ..Role::default() };
+    let remaining = async |map_roles: &str, status: Value| {
+        let status = serde_json::from_value(status).expect("a status");
+        let observed = with_observer(&stub, map_roles, async |observer| {
+            remaining_resources(&observer, &resolved.desired.id, names, &resolved.ownership_tags, &status).await
+        });
+        observed.await.expect("what remains").unreadable_aws_auth
+    };
+    let recorded = json!({"managed": {"authEntries": ["arn:aws:iam::1:role/given"]}});
+    let (by_access_entry, by_aws_auth) = (json!({"join": {"awsAuth": false, "accessEntry": "EC2_LINUX"}}), json!({}));
+    let broken = "- rolearn: {";
+    let found = remaining(broken, recorded.clone()).await.expect("a problem");
+    assert!(found.contains("arn:aws:iam::1:role/given") && found.contains("correct it by hand"), "{found}");
+    assert_eq!(remaining("", recorded).await, None, "it can be parsed, and has no entry");
+    assert_eq!(remaining(broken, by_aws_auth.clone()).await, None, "there is no role that could have an entry");
+    stub.update(|d| _ = d.roles.insert(names.role.clone(), role));
+    assert!(remaining(broken, by_aws_auth).await.is_some_and(|found| found.contains(&resolved.role_arn)));
+    assert_eq!(remaining(broken, by_access_entry).await, None, "its nodes joined by an access entry alone");
+}
+
+/// Two groups of one role are deleted while aws-auth is broken. If neither waited, the entry would stay forever.
+#[tokio::test]
+async fn last_user_of_a_role_waits_for_the_others_while_aws_auth_cannot_be_parsed() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let given = "arn:aws:iam::1:role/given";
+    let status = json!({"managed": {"authEntries": [given]}});
+    let other = json!({
+        "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup", "spec": {}, "status": status,
+        "metadata": {
+            "name": "app", "namespace": "team", "deletionTimestamp": "2026-01-02T00:00:00Z", "finalizers": [FINALIZER],
+        },
+    });
+    let others = [serde_json::from_value(other).expect("a group")];
+    let status = serde_json::from_value(status).expect("a status");
+    let cluster = FakeCluster::new(&stub).with_map_roles("- rolearn: {").with_groups(&others);
+    let (id, names, tags) = (&resolved.desired.id, &resolved.names, &resolved.ownership_tags);
+    let found = remaining_resources(&cluster.observer(), id, names, tags, &status).await.expect("what remains");
+    assert_eq!(found.wait_for.as_deref(), Some("team/app"));
+}
+
+/// In the mode API the cluster does not read aws-auth, so what a user left there must not delay a deletion.
+#[tokio::test]
+async fn cluster_that_does_not_read_aws_auth_needs_no_readable_one() {
+    let stub = Arc::new(FakeAws::default());
+    let problem = async |mode: &str| {
+        let found = Cluster { authentication_mode: mode.into(), ..cluster("demo") };
+        stub.update(|d| _ = d.clusters.insert("demo".into(), found));
+        let unreadable = FakeCluster::new(&stub).with_map_roles("- rolearn: {");
+        join::aws_auth_problem(&unreadable.observer(), "demo").await.expect("an answer").is_some()
+    };
+    assert!(problem("CONFIG_MAP").await && problem("API_AND_CONFIG_MAP").await && !problem("API").await);
+}
