@@ -7,7 +7,7 @@ import random
 import pytest
 
 from campaign import perturbations
-from campaign.perturbations.manual_changes_kubernetes import ROLLING_UPGRADES
+from campaign.perturbations.manual_changes_kubernetes import BUDGETS, ROLLING_UPGRADES
 from e2e.harness import CONFIG
 
 REGISTRY = perturbations.load()
@@ -15,6 +15,7 @@ GROUP, SCALING_GROUP = "alpha", "demo-camp-alpha"
 INSTANCE_GROUP = f"/groups/{GROUP}"
 LAST_GOOD = CONFIG + "-last-good"
 NODE, UPGRADE = "/api/v1/nodes/node-1", f"{ROLLING_UPGRADES}/alpha-7"
+BUDGET, POD = f"{BUDGETS}/on-{GROUP}", "/api/v1/namespaces/camp/pods/one"
 LEASE = "/leases/instance-manager"
 DATA = {"boundaries": "restricted: []\n", "defaults": "spec: {}\n", "policy": "roles: ['*']\n"}
 TAINT = {"key": "soft", "value": "1", "effect": "PreferNoSchedule"}
@@ -34,7 +35,12 @@ class FakeCloud:
     def __init__(self):
         self.asked = []
         self.objects = {
-            INSTANCE_GROUP: {"status": {"currentState": "InitUpgrade", "observedGeneration": 3}},
+            INSTANCE_GROUP: {
+                "metadata": {"annotations": {}, "finalizers": ["finalizer.instancegroups.keikoproj.io"]},
+                "status": {"currentState": "InitUpgrade", "observedGeneration": 3},
+            },
+            BUDGET: {"spec": {"maxUnavailable": 1}},
+            POD: {"metadata": {"name": "one", "labels": {"app": f"on-{GROUP}"}}},
             NODE: {
                 "metadata": {"name": "node-1", "resourceVersion": "1", "labels": {"pool": GROUP, "team": "1", "tier": "0"}},
                 "spec": {"taints": [OF_OTHERS, TAINT]},
@@ -107,17 +113,25 @@ class FakeRunner:
 
     def configure(self, data):
         """Writes the ConfigMap."""
-        self.cloud.objects[CONFIG]["data"] = dict(data)
+        self.cloud.objects[CONFIG] = {"data": dict(data)}
 
 
 CHANGES = [
     ("labels of nodes edited", {"key": "team", "value": "edited"}, NODE),
     ("labels of nodes edited", {"key": "tier", "value": None}, NODE),
     ("taints of nodes removed", {"key": "soft"}, NODE),
+    ("node cordoned", {"index": 0, "later": None}, NODE),
     ("last good copy edited", {"data": {"defaults": None}, "later": None}, CONFIG),
+    ("ConfigMap broken", {"data": {"defaults": None}, "later": None}, CONFIG),
+    ("ConfigMap deleted", {"copy": True, "later": None}, CONFIG),
+    ("lock", {"where": "group", "later": None}, INSTANCE_GROUP),
+    ("budget that blocks", {"later": None}, BUDGET),
+    ("pods that stay", {"later": None}, POD),
 ]
 """Changes of what the controller leaves to a user, their arguments, and the object that they change."""
 REPAIRED = [
+    ("status wiped", {"part": "currentState"}, INSTANCE_GROUP),
+    ("finalizer taken off", {}, INSTANCE_GROUP),
     ("status forged", {"forged": {"currentState": "Ready"}}, INSTANCE_GROUP),
     ("status forged", {"forged": {"observedGeneration": 0}}, INSTANCE_GROUP),
     ("RollingUpgrade deleted", {}, UPGRADE),
