@@ -4,9 +4,9 @@ import json
 import re
 
 from campaign import foreign_resources, spec_generator
-from campaign.perturbations import perturbation
+from campaign.perturbations import groups_of, perturbation
 from campaign.rollouts import has_rollout
-from campaign.scenario import is_wide
+from campaign.scenario import is_wide, specs
 from campaign.user import User
 from e2e import strategies
 from e2e.harness import AWS_AUTH, CONFIG, PREFIX
@@ -118,9 +118,14 @@ def present_configuration(runner, group):
 # --- resources of the crd strategy -----------------------------------------------------------------
 
 
+def groups_with_crd(scenario):
+    """Groups whose nodes another controller replaces, by one of their specs."""
+    return [name for name in groups_of(scenario, "eks") if '"type": "crd"' in json.dumps(specs(scenario, name))]
+
+
 def has_crd(scenario):
-    """Whether other controllers replace the nodes of some groups."""
-    return is_wide(scenario) and '"type": "crd"' in json.dumps(scenario)
+    """Whether it is wide, and has such a group."""
+    return is_wide(scenario) and bool(groups_with_crd(scenario))
 
 
 @perturbation("RollingUpgrade deleted", needs="eks", when=has_crd, allows=("needless_rotation",))
@@ -130,9 +135,15 @@ def rolling_upgrade_deleted(runner, group):
         runner.cloud.api("DELETE", f"{ROLLING_UPGRADES}/{found['metadata']['name']}")
 
 
-@perturbation("RollingUpgrade edited", needs="eks", when=has_crd, allows=("needless_rotation",), change=[
-    {"spec": {"asgName": "nobodys"}}, {"status": {"currentStatus": "error"}}, {"status": {"currentStatus": "completed"}},
-])  # fmt: skip
+@rolling_upgrade_deleted.draw
+def _(random, scenario):
+    return {"group": random.choice(groups_with_crd(scenario))}
+
+
+EDITS = [{"spec": {"asgName": "nobodys"}}, {"status": {"currentStatus": "error"}}, {"status": {"currentStatus": "completed"}}]
+
+
+@perturbation("RollingUpgrade edited", needs="eks", when=has_crd, allows=("needless_rotation",))
 def rolling_upgrade_edited(runner, group, change):
     """It fails, or ends too early, and is submitted again. In the end, a user deletes one that failed too often."""
     user = User(runner, group)
@@ -140,6 +151,11 @@ def rolling_upgrade_edited(runner, group, change):
         path = f"{ROLLING_UPGRADES}/{found['metadata']['name']}"
         user.patch(path + ("/status" if "status" in change else ""), change)
         runner.undo(lambda path=path: delete_failed(runner, path))
+
+
+@rolling_upgrade_edited.draw
+def _(random, scenario):
+    return {"group": random.choice(groups_with_crd(scenario)), "change": random.choice(EDITS)}
 
 
 def rolling_upgrades(runner, group):
