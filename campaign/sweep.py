@@ -14,6 +14,8 @@ SHAPES = {"eks": "plain", "eks-managed": "managed", "eks-fargate": "fargate"}
 """For each provisioner the shape of its group."""
 KEPT = {"strategy": {"strategy": {"type": "rollingUpdate", "rollingUpdate": {"maxUnavailable": 1}}}, "identity": {}, "sizes": {"eks": {"minSize": 1, "maxSize": 2}}}
 """Aspects of the `eks` group that are not drawn: the controller makes its role and replaces its node, and a kill meets each write of both."""
+SETTLE = [{"kind": "settle", "trigger": {"after": 0}}] * 2
+"""The replacement of a managed node group takes longer than one of them waits."""
 KILL = "killed at a later write"
 SYSTEMS = {"AWS": "aws", "API server": "api"}
 """The systems that take writes, and what they are called in the name of a play."""
@@ -34,10 +36,9 @@ def lives():
         chance = random.Random(f"sweep/{provisioner}")
         first, last = draw(chance, shape), draw(chance, shape)
         world = {"seed": f"sweep/{provisioner}", "mode": "API_AND_CONFIG_MAP", "config": scenarios.config_of(scenarios.draw_admin(chance)), "taken over": {}}
-        settle = {"kind": "settle", "trigger": {"after": 0}}
-        steps = [event for spec in (first, last) for event in ({"kind": "transition", "group": GROUP, "to": spec, "trigger": {"after": 0}}, settle)]
-        yield f"sweep-{provisioner}-life", {**world, "groups": {}, "events": steps}
-        yield f"sweep-{provisioner}-deletion", {**world, "groups": {GROUP: last}, "events": [{"kind": "delete", "group": GROUP, "trigger": {"after": 0}}, settle]}
+        changes = [event for spec in (first, last) for event in ({"kind": "transition", "group": GROUP, "to": spec, "trigger": {"after": 0}}, *SETTLE)]
+        yield f"sweep-{provisioner}-life", {**world, "groups": {}, "events": changes}
+        yield f"sweep-{provisioner}-deletion", {**world, "groups": {GROUP: last}, "events": [{"kind": "delete", "group": GROUP, "trigger": {"after": 0}}, *SETTLE]}
 
 
 def draw(chance, shape):

@@ -1,10 +1,14 @@
 """Changes that users make by hand in Kubernetes: nodes, InstanceGroups, aws-auth, the ConfigMap, locks, budgets and the lease."""
 
+import json
 import re
 
 from campaign import foreign_resources, spec_generator
-from campaign.perturbations import perturbation
+from campaign.perturbations import groups_of, perturbation
+from campaign.rollouts import has_rollout
+from campaign.scenario import is_wide, specs
 from campaign.user import User
+from e2e import strategies
 from e2e.harness import AWS_AUTH, CONFIG, PREFIX
 
 NODES = ("eks", "eks-managed")
@@ -12,6 +16,7 @@ INDEX = [0, 1, 2]
 LATER = [3, 10, None]
 LOCK = PREFIX + "lock-upgrades"
 BUDGETS = "/apis/policy/v1/namespaces/camp/poddisruptionbudgets"
+ROLLING_UPGRADES = f"/apis/{strategies.ROLLING_UPGRADE[0]}/{strategies.VERSION}/namespaces/camp/{strategies.ROLLING_UPGRADE[2]}"
 
 # --- nodes ----------------------------------------------------------------------------------------
 
@@ -57,6 +62,114 @@ def node_annotations_deleted(runner, group, key):
             user.patch(path, {"metadata": {"annotations": {key: None}}, "spec": {"unschedulable": None}})
 
 
+@perturbation("labels of nodes edited", needs="eks", when=is_wide, key=["team", "tier"], value=["edited", None])
+def labels_of_nodes_edited(runner, group, key, value):
+    """The controller writes only what a spec changes. In the end, a user puts back what the spec has then."""
+    user = User(runner, group)
+
+    def put_back(path):
+        node = runner.cloud.get(path)
+        if node and node["metadata"]["labels"].get(key) == value:
+            user.patch(path, {"metadata": {"labels": {key: present_configuration(runner, group).get("labels", {}).get(key)}}})
+
+    for node in user.nodes():
+        path = f"/api/v1/nodes/{node['metadata']['name']}"
+        if key in node["metadata"]["labels"] and user.patch(path, {"metadata": {"labels": {key: value}}}):
+            runner.undo(lambda path=path: put_back(path))
+
+
+@perturbation("taints of nodes removed", needs="eks", when=is_wide, key=[taint["key"] for taint in spec_generator.TAINTS])
+def taints_of_nodes_removed(runner, group, key):
+    """As a network plugin does that is ready, so it stays removed. In the end, a user puts back what the spec has then."""
+    user = User(runner, group)
+
+    def put_back(path):
+        # Another client may write the node at once.
+        runner.wait_until(lambda: edit_taints(runner, user, path, lambda taints: [*taints, *missing_taints(runner, group, key, taints)]), 10)
+
+    for node in user.nodes():
+        path = f"/api/v1/nodes/{node['metadata']['name']}"
+        if any(taint["key"] == key for taint in node["spec"].get("taints", [])):
+            runner.wait_until(lambda path=path: edit_taints(runner, user, path, lambda taints: [taint for taint in taints if taint["key"] != key]), 10)
+            runner.undo(lambda path=path: put_back(path))
+
+
+def edit_taints(runner, user, path, change):
+    """Changes the taints of a Node, if nobody wrote it since it was read; whether nothing is left to do."""
+    node = runner.cloud.get(path)
+    taints = node["spec"].get("taints", []) if node else []
+    if change(taints) == taints:
+        return True
+    return user.patch(path, {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}, "spec": {"taints": change(taints)}})
+
+
+def missing_taints(runner, group, key, taints):
+    """The taints of a key that the group's present spec has, and `taints` lack."""
+    wanted = present_configuration(runner, group).get("taints", [])
+    there = {(taint["key"], taint["effect"]) for taint in taints}
+    return [taint for taint in wanted if taint["key"] == key and (key, taint["effect"]) not in there]
+
+
+def present_configuration(runner, group):
+    """`spec.eks.configuration` of a group as it is now, empty without one."""
+    return runner.present.get(group, {}).get("spec", {}).get("eks", {}).get("configuration", {})
+
+
+# --- resources of the crd strategy -----------------------------------------------------------------
+
+
+def groups_with_crd(scenario):
+    """Groups whose nodes another controller replaces, by one of their specs."""
+    return [name for name in groups_of(scenario, "eks") if '"type": "crd"' in json.dumps(specs(scenario, name))]
+
+
+def has_crd(scenario):
+    """Whether it is wide, and has such a group."""
+    return is_wide(scenario) and bool(groups_with_crd(scenario))
+
+
+@perturbation("RollingUpgrade deleted", needs="eks", when=has_crd, allows=("needless_rotation",))
+def rolling_upgrade_deleted(runner, group):
+    """It is submitted again while nodes are outdated, and then replaces all of them, also those that are new already."""
+    for found in rolling_upgrades(runner, group):
+        runner.cloud.api("DELETE", f"{ROLLING_UPGRADES}/{found['metadata']['name']}")
+
+
+@rolling_upgrade_deleted.draw
+def _(random, scenario):
+    return {"group": random.choice(groups_with_crd(scenario))}
+
+
+EDITS = [{"spec": {"asgName": "nobodys"}}, {"status": {"currentStatus": "error"}}, {"status": {"currentStatus": "completed"}}]
+
+
+@perturbation("RollingUpgrade edited", needs="eks", when=has_crd, allows=("needless_rotation",))
+def rolling_upgrade_edited(runner, group, change):
+    """It fails, or ends too early, and is submitted again. In the end, a user deletes one that failed too often."""
+    user = User(runner, group)
+    for found in rolling_upgrades(runner, group):
+        path = f"{ROLLING_UPGRADES}/{found['metadata']['name']}"
+        user.patch(path + ("/status" if "status" in change else ""), change)
+        runner.undo(lambda path=path: delete_failed(runner, path))
+
+
+@rolling_upgrade_edited.draw
+def _(random, scenario):
+    return {"group": random.choice(groups_with_crd(scenario)), "change": random.choice(EDITS)}
+
+
+def rolling_upgrades(runner, group):
+    """The RollingUpgrades for a group's scaling group."""
+    name = (User(runner, group).scaling_group() or {}).get("AutoScalingGroupName")
+    return [found for found in (runner.cloud.get(ROLLING_UPGRADES) or {"items": []})["items"] if found["spec"].get("asgName") == name]
+
+
+def delete_failed(runner, path):
+    """Deletes a RollingUpgrade that has failed: the controller submits another one, and counts anew."""
+    if ((runner.cloud.get(path) or {}).get("status") or {}).get("currentStatus") == "error":
+        runner.cloud.api("DELETE", path)
+
+
 # --- InstanceGroups -------------------------------------------------------------------------------
 
 
@@ -72,6 +185,12 @@ def status_deleted(runner, group, part):
     User(runner, group).patch(path + "/status", {"status": wiped})
     if "managed" in wiped:
         runner.wait_until(lambda: (runner.cloud.get(path) or {}).get("status", {}).get("managed"), 15)
+
+
+@perturbation("status forged", when=is_wide, forged=[{"currentState": "Error"}, {"currentState": "Ready"}, {"observedGeneration": 0}])
+def status_forged(runner, group, forged):
+    """It is written again as it is. What the controller decides by a record of the status is left: only the controller may write that."""
+    User(runner, group).patch(runner.path(group) + "/status", {"status": forged})
 
 
 @perturbation("finalizer taken off")
@@ -162,6 +281,21 @@ def config_map_broken(runner, later, data):
     runner.undo(lambda: runner.configure(runner.config), after=later)
 
 
+def has_one_revision(scenario):
+    """Whether all groups have the live content of the ConfigMap, or its copy."""
+    return is_wide(scenario) and not has_rollout(scenario)
+
+
+@perturbation("last good copy edited", when=has_one_revision, later=LATER, data=[{"boundaries": "restricted: {"}, {"policy": "roles: []\n"}, {"defaults": None}])
+def last_good_copy_edited(runner, later, data):
+    """And the ConfigMap broken, so that the copy counts, if it can be read. Without either, no group is deleted, so a user puts
+    the ConfigMap right soon, and the copy follows."""
+    user = User(runner, None)
+    user.patch(CONFIG + "-last-good", {"data": data})
+    user.patch(CONFIG, {"data": {"boundaries": "restricted: ["}})
+    runner.undo(lambda: runner.configure(runner.config), after=later or 10)
+
+
 # --- locks and budgets ----------------------------------------------------------------------------
 
 
@@ -206,13 +340,14 @@ def pods_that_stay(runner, group, later):
 @perturbation("lease deleted")
 def lease_deleted(runner):
     """The leader no longer knows that it is alone."""
-    runner.cloud.api("DELETE", runner.settings["lease"])
+    if runner.settings["lease"]:
+        runner.cloud.api("DELETE", runner.settings["lease"])
 
 
 @perturbation("lease taken", renewals=[1, 4])
 def lease_acquired_by_another_client(runner, renewals):
     """Another process holds it for a while, and does nothing."""
     user = User(runner, None)
-    for _ in range(renewals):
+    for _ in range(renewals if runner.settings["lease"] else 0):
         user.patch(runner.settings["lease"], {"spec": {"holderIdentity": "somebody", "leaseDurationSeconds": 2}})
         runner.wait(1)

@@ -87,7 +87,8 @@ def api_answers_lost(runner, path, lose, after, count):
 @perturbation("lease writes fail", status=[409, 500], count=[1, 3, 8])
 def lease_writes_fail(runner, status, count):
     """The leader has to renew again, or to end."""
-    api_fault(runner, None, method="PUT|PATCH", path="/leases", status=status, count=count)
+    if runner.settings["lease"]:
+        api_fault(runner, None, method="PUT|PATCH", path="/leases", status=status, count=count)
 
 
 @perturbation("API reads denied", resource=["instancegroups", "nodes", "pods", "namespaces", "poddisruptionbudgets"], seconds=[4, 12])
