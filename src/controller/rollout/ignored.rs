@@ -45,9 +45,9 @@ fn ignored_orders(view: &RolloutView) -> Vec<String> {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use super::super::tests::open_rollout;
     use super::*;
-    use crate::controller::rollout::tests::open_rollout;
-    use crate::rollout::WaveSummary;
+        use crate::rollout::WaveSummary;
 
     /// A user who patches the orders with a misspelled name, or an admin whose selector matches nothing, would wait without
     /// a word. Each poll finds it again, and a full log of events hides the rest.
