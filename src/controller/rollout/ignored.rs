@@ -47,7 +47,7 @@ mod tests {
 
     use super::super::tests::open_rollout;
     use super::*;
-        use crate::rollout::WaveSummary;
+    use crate::rollout::WaveSummary;
 
     /// A user who patches the orders with a misspelled name, or an admin whose selector matches nothing, would wait without
     /// a word. Each poll finds it again, and a full log of events hides the rest.
