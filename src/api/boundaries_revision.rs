@@ -33,6 +33,12 @@ use super::revision_status::{BoundariesRevisionStatus, RolloutOrders};
         description = "state of the rollout; empty without the key rollout in the ConfigMap"
     ),
     printcolumn(
+        name = "Wave",
+        type_ = "string",
+        json_path = ".status.waves[?(@.state!='Passed')].name",
+        description = "first wave that has not passed"
+    ),
+    printcolumn(
         name = "Groups",
         type_ = "integer",
         json_path = ".status.groups.affected",
@@ -43,6 +49,18 @@ use super::revision_status::{BoundariesRevisionStatus, RolloutOrders};
         type_ = "integer",
         json_path = ".status.groups.done",
         description = "those all of whose nodes run the revision"
+    ),
+    printcolumn(
+        name = "Nodes",
+        type_ = "integer",
+        json_path = ".status.groups.nodes",
+        description = "nodes that have to be replaced"
+    ),
+    printcolumn(
+        name = "Held",
+        type_ = "integer",
+        json_path = ".status.groups.held",
+        description = "groups that the rollout does not wait for"
     ),
     printcolumn(
         name = "Since",

@@ -12,6 +12,8 @@ pub(crate) const FINALIZER: &str = "finalizer.instancegroups.keikoproj.io";
 pub(crate) const CONFIG_MAP: &str = "instance-manager";
 /// Name of the ConfigMap, in the namespace of [`CONFIG_MAP`], that stores the last known good revision.
 pub(crate) const LAST_KNOWN_GOOD_CONFIG_MAP: &str = "instance-manager-last-good";
+/// Annotation in which a person says why an object was changed. It is copied from [`CONFIG_MAP`] to its BoundariesRevision.
+pub(crate) const CHANGE_CAUSE: &str = "kubernetes.io/change-cause";
 /// Default of `--config-namespace`.
 pub(crate) const DEFAULT_CONFIG_NAMESPACE: &str = "instance-manager";
 

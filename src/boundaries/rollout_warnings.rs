@@ -34,7 +34,8 @@ pub(super) fn warn_about_delays(
     warnings: &mut Vec<ConfigWarning>,
 ) {
     if !has_cluster && delays.iter().any(|delay| delay.clusters != "*") {
-        let message = "selects clusters by name, and the controller runs without --cluster-name: the longest delay counts";
+        let message =
+            "selects clusters by name, and the controller runs without --cluster-name: the longest delay counts";
         section.warn("delay", message, || "set that flag, or write one delay for *".to_owned(), warnings);
     }
 }

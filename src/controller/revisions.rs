@@ -7,11 +7,13 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 
 use super::context::Context;
+use crate::api::names::CHANGE_CAUSE;
 use crate::api::{GroupObject, RevisionSource, rfc3339};
 use crate::boundaries::active::ActiveBoundaries;
 use crate::boundaries::{DEFAULT_HISTORY, content_hash};
 use crate::k8s::{KubeApi, KubeError};
-use crate::rollout::{Current, History, HistoryStep, next_step};
+use crate::rollout::{Current, History, HistoryStep, has_texts, next_step};
+use crate::util::text::shorten;
 
 /// How many steps are tried in a row. Each removes one difference; only another writer makes more necessary.
 const MAX_STEPS: usize = 20;
@@ -38,15 +40,21 @@ pub(crate) async fn store(
         let from = RevisionSource { release: history.release.clone(), ..source(live) };
         match next_step(&stored, before, &Current { data: &data, from }, history, namespace) {
             None => return Ok(()),
-            Some(HistoryStep::Create(revision)) => match kube.create_boundaries_revision(&revision).await {
-                // Another writer took the name meanwhile.
-                Err(error) if error.is_conflict() => {}
-                other => {
-                    other?;
-                    let (name, change) = (revision.name_any(), &revision.spec.from.change);
-                    tracing::info!(revision = %name, hash = %revision.spec.hash, by = %revision.spec.from.manager, %change, "stored a revision of the boundaries");
+            Some(HistoryStep::Create(mut revision)) => {
+                // A history begins with the content before this one, which had another cause.
+                if has_texts(&revision, &content_hash(&data)) {
+                    revision.metadata.annotations = change_cause(live);
                 }
-            },
+                match kube.create_boundaries_revision(&revision).await {
+                    // Another writer took the name meanwhile.
+                    Err(error) if error.is_conflict() => {}
+                    other => {
+                        other?;
+                        let (name, change) = (revision.name_any(), &revision.spec.from.change);
+                        tracing::info!(revision = %name, hash = %revision.spec.hash, by = %revision.spec.from.manager, %change, "stored a revision of the boundaries");
+                    }
+                }
+            }
             Some(HistoryStep::Delete { name, uid }) => kube.delete_boundaries_revision(namespace, &name, &uid).await?,
         }
     }
@@ -100,6 +108,15 @@ pub(crate) async fn store_again(active: &ActiveBoundaries, ctx: &Context) -> Res
     let _turn = ctx.stores.revision_mutex.lock().await;
     let is_active = || ctx.can_write() && ctx.stores.boundaries.get().revision == active.revision;
     store(kube, namespace, live, None, &history(active, ctx), is_active).await
+}
+
+/// The longest cause of a change that is copied, in characters.
+const MAX_CAUSE: usize = 300;
+
+/// The annotation with the cause of the change; no other is copied, because GitOps tools know their objects by annotations.
+fn change_cause(live: &ConfigMap) -> Option<BTreeMap<String, String>> {
+    let cause = live.annotations().get(CHANGE_CAUSE).filter(|cause| !cause.trim().is_empty())?;
+    Some([(CHANGE_CAUSE.to_owned(), shorten(cause, MAX_CAUSE))].into())
 }
 
 /// Who wrote the data of the ConfigMap last, and when, as the API server returns it.
@@ -221,6 +238,36 @@ mod tests {
             let (needs, has_unknown_needs) = found(group);
             assert_eq!((hashes(needs).as_str(), has_unknown_needs), (needed, is_unknown));
         }
+    }
+
+    /// The person on call reads why the content changed. Another annotation would make a GitOps tool delete the revision.
+    #[tokio::test]
+    async fn only_the_cause_of_the_change_is_copied_from_the_config_map() {
+        let created = Arc::new(Mutex::new(vec![]));
+        let log = created.clone();
+        let client = crate::k8s::fake::client(move |call| {
+            let mut log = log.lock().unwrap();
+            if call.method == "POST" {
+                log.push(call.body.clone());
+                return (201, call.body);
+            }
+            (
+                200,
+                json!({"apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "BoundariesRevisionList", "metadata": {}, "items": *log}),
+            )
+        });
+        let kube = crate::k8s::KubeClient::new(client, "test");
+        let data = |text: &str| -> BTreeMap<String, String> { [("defaults".to_owned(), text.to_owned())].into() };
+        let annotations =
+            [(CHANGE_CAUSE, "AMI 2026.08.20 (#4711)"), ("argocd.argoproj.io/tracking-id", "platform:/ConfigMap:im/x")]
+                .map(|(key, value)| (key.to_owned(), value.to_owned()));
+        let mut live = ConfigMap { data: Some(data("spec: {}")), ..ConfigMap::default() };
+        live.metadata.annotations = Some(annotations.into());
+        let before = data("{}");
+        store(&kube, "im", &live, Some(&before), &History::default(), || true).await.expect("it is stored");
+        let created = created.lock().unwrap();
+        let found: Vec<_> = created.iter().map(|revision| &revision["metadata"]["annotations"]).collect();
+        assert_eq!(found, [&json!(null), &json!({CHANGE_CAUSE: "AMI 2026.08.20 (#4711)"})]);
     }
 
     #[test]

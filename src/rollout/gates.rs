@@ -6,7 +6,7 @@ use super::group::GroupView;
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
 use crate::api::names::annotation;
-use crate::api::{WaveState, rfc3339};
+use crate::api::{RolloutPhase, WaveState, rfc3339};
 use crate::boundaries::{Approval, MAX_URGENCY, RolloutPolicy, Wave};
 use crate::util::calendar::{Window, WindowState, parse_window, window_state};
 
@@ -50,6 +50,16 @@ impl RolloutView {
         self.missing_approval(wave, now).filter(|_| !is_empty)
     }
 
+    /// Whether the wave at an index is the next one, and waits for nothing but the approval of an admin.
+    pub(crate) fn waits_for_approval(&self, index: usize, now: Timestamp) -> bool {
+        let wave = &self.policy.waves[index];
+        let has_passed = |before| self.wave_state(before) == WaveState::Passed;
+        let is_next = self.wave_state(index) == WaveState::Waiting && (0..index).all(has_passed);
+        let is_rolling = self.phase() == RolloutPhase::Rolling && !self.orders.paused;
+        let approval = self.missing_approval(wave, now);
+        is_rolling && is_next && approval.is_some() && self.opening_waits_for(wave, false, now) == approval
+    }
+
     /// Why no node is replaced for an open wave now, and until when.
     pub(super) fn wave_is_closed(&self, wave: &Wave, now: Timestamp) -> Option<String> {
         let closed = closed(&[&self.policy.windows, &wave.windows], self, now)?;
@@ -90,10 +100,8 @@ pub(super) fn with_stale_approval(view: &RolloutView, group: &GroupView, wait: W
     let given = annotation_value(group, annotation::APPROVE_REVISION).filter(|_| !is_approved(view, group));
     let Some(given) = given.filter(|_| is_ended_by_approval) else { return wait };
     let (key, target) = (annotation::APPROVE_REVISION, &view.target);
-    let message = format!(
-        "{}; {key}: {given} does not approve {}, whose number is {}",
-        wait.message, target.name, target.number
-    );
+    let message =
+        format!("{}; {key}: {given} does not approve {}, whose number is {}", wait.message, target.name, target.number);
     Wait { message, ..wait }
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use jiff::{SignedDuration, Timestamp};
 
 use super::impact::RevisionImpact;
-use super::view::{RolloutView, StoredRevision};
+use super::view::{RolloutEnd, RolloutView, StoredRevision};
 use crate::api::names::condition;
 use crate::api::{Condition, InstanceGroupStatus, NodeCounts, RolloutRecord};
 use crate::boundaries::Wave;
@@ -107,6 +107,15 @@ impl GroupView<'_> {
     /// The stored content that its status names.
     pub(crate) fn recorded<'v>(&self, view: &'v RolloutView) -> Option<&'v StoredRevision> {
         view.stored.get(self.status.boundaries_revision.as_deref()?)
+    }
+
+    /// Since when a newer content than its own has been stored, as far as the history goes back. One that was aborted does
+    /// not count.
+    pub(crate) fn behind_since(&self, view: &RolloutView) -> Option<Timestamp> {
+        let own = self.recorded(view)?;
+        let is_newer =
+            |stored: &&StoredRevision| stored.number > own.number && stored.stop != Some(RolloutEnd::Aborted);
+        view.stored.values().filter(is_newer).filter_map(|stored| stored.created).min()
     }
 
     /// Whether no content has an effect on it: the one that it has and the target exclude its namespace.

@@ -27,7 +27,9 @@ pub(crate) fn empty_waves(view: &RolloutView, summary: &GroupSummary) -> Vec<Str
     let waves = view.policy.waves.iter().zip(&summary.matched);
     let empty = waves.take(last).filter(|(_, is_matched)| !**is_matched);
     let describe = |name: &str| {
-        format!("rollout: the selectors of wave {name} match no group of this cluster; correct them, or remove the wave")
+        format!(
+            "rollout: the selectors of wave {name} match no group of this cluster; correct them, or remove the wave"
+        )
     };
     empty.map(|(wave, _)| describe(&wave.name)).collect()
 }

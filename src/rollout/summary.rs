@@ -46,6 +46,12 @@ pub(crate) struct GroupSummary {
     pub pending: PendingGroups,
     /// Affected groups: the hash of the UID, and a bit for each wave whose selectors match.
     pub affected: Vec<(i64, u32)>,
+    /// How many nodes of the affected groups run the target.
+    pub nodes_updated: i64,
+    /// How many nodes of the affected groups have to be replaced, as far as it is known.
+    pub nodes_outdated: i64,
+    /// Affected groups that have not switched to the target, with the time since when a newer revision is stored.
+    pub behind_since: Vec<(String, Timestamp)>,
     /// Groups on which the target failed, with the failure.
     pub failures: Vec<(String, String)>,
     /// Whether groups do not begin because the budget leaves them no node.
@@ -179,6 +185,7 @@ impl GroupSummary {
         let index = group.wave(view);
         self.counts.affected += 1;
         self.counts.nodes += i64::try_from(group.forecast.nodes()).unwrap_or_default();
+        self.count_nodes(view, group);
         let selected = view.policy.waves.iter().enumerate().filter(|(_, wave)| group.is_selected(wave));
         self.affected.push((uid_hash(group.uid), selected.fold(0, |bits, (wave, _)| bits | 1 << wave)));
         let wave = &mut self.waves[index];
@@ -225,6 +232,17 @@ impl GroupSummary {
             let revision = listed_revision(view, group, choice, reason == WaitReason::Stuck.to_string());
             self.list_behind(group, revision, reason, &message);
         }
+    }
+
+    fn count_nodes(&mut self, view: &RolloutView, group: &GroupView) {
+        if group.has(&view.target.hash) {
+            let nodes = group.status.nodes.as_ref();
+            self.nodes_updated += nodes.map_or(0, |nodes| nodes.updated);
+            self.nodes_outdated += nodes.map_or(0, |nodes| nodes.outdated);
+            return;
+        }
+        self.nodes_outdated += i64::try_from(group.forecast.nodes()).unwrap_or_default();
+        self.behind_since.extend(group.behind_since(view).map(|since| (group.key.to_owned(), since)));
     }
 
     /// Lists a group whose object cannot be decoded, so that nothing is planned for it; `recorded` is the hash of what it

@@ -28,6 +28,8 @@ pub(crate) struct StoredRevision {
     pub number: i64,
     /// Hash of the content.
     pub hash: String,
+    /// When its object was created.
+    pub created: Option<Timestamp>,
     /// The content.
     pub active: Arc<ActiveBoundaries>,
     /// The images that aliases resolve to.
@@ -167,6 +169,7 @@ impl RolloutView {
                 name,
                 number: revision.spec.number,
                 hash: hash.clone(),
+                created: revision.metadata.creation_timestamp.as_ref().map(|at| at.0),
                 active: content,
                 images,
                 texts,

@@ -10,7 +10,7 @@ use crate::boundaries::{Approval, Wave, WithoutRotation};
 use crate::controller::rollout::Decided;
 use crate::k8s::DrainBlocker;
 use crate::provisioner::ExtraNodes;
-use crate::rollout::{RevisionDecision, RevisionImpact, RolloutView, WaitReason};
+use crate::rollout::{RevisionDecision, RevisionImpact, RolloutView, StoredRevision, WaitReason};
 use crate::util::duration;
 
 /// A group's place in a rollout.
@@ -198,6 +198,9 @@ pub(crate) struct RolloutPlan {
     pub cannot_use: Vec<String>,
     /// Groups whose nodes could not go back to what they are now, with the reason.
     pub irreversible: Vec<String>,
+    /// Whether a change of the key `policy` comes to groups in their waves only, because it replaces nodes with it.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub policy_waits: bool,
 }
 
 impl RolloutPlan {
@@ -224,11 +227,14 @@ impl RolloutPlan {
             extra_node_groups: 0,
             cannot_use: Vec::new(),
             irreversible: Vec::new(),
+            policy_waits: false,
         };
         let mut work = vec![Vec::new(); plan.waves.len()];
         for group in groups {
             work[group.place.position - 1].extend(plan.count(&group, view.policy.without_rotation));
         }
+        let replaces_nodes = plan.waves.iter().any(|wave| wave.nodes > 0);
+        plan.policy_waits = replaces_nodes && !plan.is_return && changes_policy(view);
         plan.find_halt(view);
         plan.estimate(view, &work, cluster_nodes, now);
         plan
@@ -291,6 +297,12 @@ impl RolloutPlan {
         self.extra_node_hours = hours(schedule.extra_seconds);
         self.extra_vcpu_hours = schedule.extra_vcpu_seconds.map(hours);
     }
+}
+
+/// Whether the target has another key `policy` than what was complete before.
+fn changes_policy(view: &RolloutView) -> bool {
+    let policy = |stored: &StoredRevision| stored.active.boundaries.as_ref().map(|found| found.policy.clone());
+    view.stable.as_ref().is_some_and(|stable| policy(stable) != policy(&view.target))
 }
 
 /// Seconds as hours with one decimal: minutes would claim more than an estimate knows.

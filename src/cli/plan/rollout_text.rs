@@ -39,6 +39,13 @@ fn write(out: &mut String, plan: &RolloutPlan, file: &str) -> std::fmt::Result {
         writeln!(out, "  {name:width$}  {text}")?;
     }
     write_end(out, plan)?;
+    if plan.policy_waits {
+        let remedy = "commit it on its own, before the rest, for all groups to have it at once";
+        writeln!(
+            out,
+            "  the change of policy waits as well: groups that replace nodes get it in their waves; {remedy}"
+        )?;
+    }
     write_lines(out, &plan.cannot_use.iter().map(|group| format!("cannot use it: {group}")).collect::<Vec<_>>())?;
     write_lines(out, &plan.irreversible.iter().map(|group| format!("irreversible: {group}")).collect::<Vec<_>>())?;
     write_lines(out, &would_block(plan))
@@ -180,11 +187,17 @@ mod tests {
     }
 
     fn text(rollout: &str, groups: &[GroupPlan]) -> String {
+        text_with_policy(rollout, "", groups)
+    }
+
+    /// The same for a change that sets the key `policy` as well.
+    fn text_with_policy(rollout: &str, policy: &str, groups: &[GroupPlan]) -> String {
         let map = |texts: &[(&str, &str)]| -> BTreeMap<String, String> {
             texts.iter().map(|(key, text)| ((*key).to_owned(), (*text).to_owned())).collect()
         };
         let before = map(&[("rollout", rollout)]);
-        let data = map(&[("rollout", rollout), ("boundaries", "restricted: [spec.eks.configuration.image]")]);
+        let boundaries = "restricted: [spec.eks.configuration.image]";
+        let data = map(&[("rollout", rollout), ("boundaries", boundaries), ("policy", policy)]);
         let active = Arc::new(select_active(Some(&data), None, true).0);
         let view = RolloutView::of_content(&[], Some(&before), &data, &active, None).expect("a rollout");
         let now = "2026-08-20T21:00:00Z".parse().expect("a time");
@@ -226,6 +239,17 @@ mod tests {
             strict.contains("rest    3 groups, 7 nodes, about 20m") && strict.contains("at most 1 node"),
             "{strict}"
         );
+    }
+
+    /// An admin who closes a hole together with a new image would leave it open until the last wave.
+    #[test]
+    fn policy_that_waits_for_the_waves_is_warned_about() {
+        let waves = "waves: [{name: canary}, {name: rest}]";
+        let warns = |policy: &str, nodes: usize| {
+            text_with_policy(waves, policy, &[group("team-a/web", 2, nodes)])
+                .contains("the change of policy waits as well")
+        };
+        assert_eq!([warns("roles: []", 3), warns("roles: []", 0), warns("", 3)], [true, false, false]);
     }
 
     /// The nodes that a tenant's own change replaces are replaced whatever happens to the revision.

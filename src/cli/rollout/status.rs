@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::ordered_by::{last_order, words};
 use super::read::{NO_ROLLOUT, find_with_return, is_about_to_begin, remedy, serialized};
-use crate::api::names::CONFIG_MAP;
+use crate::api::names::{CHANGE_CAUSE, CONFIG_MAP};
 use crate::api::{
     BoundariesRevision, BoundariesRevisionStatus, CheckState, CheckStatus, LaggingGroup, RolloutOrders, RolloutPhase,
     WaveState, WaveStatus, rfc3339,
@@ -80,7 +80,9 @@ fn describe(
         }
     }
     let or_dash = |text: &str| if text.is_empty() { "-".to_owned() } else { escape_control(text).to_string() };
-    text += &format!("  change  {}, by {}\n", or_dash(&from.change), or_dash(&from.manager));
+    let cause = revision.annotations().get(CHANGE_CAUSE).map(|cause| format!(" ({})", escape_control(cause)));
+    let cause = cause.unwrap_or_default();
+    text += &format!("  change  {}{cause}, by {}\n", or_dash(&from.change), or_dash(&from.manager));
     if let Some(groups) = status.groups {
         text += &format!(
             "  groups  {} replace nodes: {} done, {} failed, {} not waited for; {} take it without a wave, {} unchanged\n",
@@ -369,6 +371,16 @@ mod tests {
         ] {
             assert!(text.contains(words), "{words} is missing in\n{text}");
         }
+    }
+
+    /// The cause is what the admin wrote beside the change, for the person who reads it at 3 a.m.
+    #[test]
+    fn status_shows_the_cause_of_the_change() {
+        let mut revision = revision();
+        revision.metadata.annotations = Some([(CHANGE_CAUSE.to_owned(), "AMI 2026.08.20 (#4711)".to_owned())].into());
+        let text = describe(&revision, None, Some("r13"), Timestamp::now());
+        let line = text.lines().find(|line| line.starts_with("  change ")).unwrap_or_default();
+        assert!(line.ends_with("-> \"ami-2\" (AMI 2026.08.20 (#4711)), by argocd-controller"), "{line}");
     }
 
     /// An open wave whose groups are neither done nor failed nor behind would seem to wait for nothing.

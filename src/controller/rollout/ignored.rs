@@ -45,8 +45,8 @@ fn ignored_orders(view: &RolloutView) -> Vec<String> {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use super::super::tests::open_rollout;
     use super::*;
-    use crate::controller::rollout::tests::open_rollout;
     use crate::rollout::WaveSummary;
 
     /// A user who patches the orders with a misspelled name, or an admin whose selector matches nothing, would wait without

@@ -9,6 +9,7 @@ mod forecast;
 mod history_warnings;
 mod ignored;
 mod images;
+mod metrics;
 mod prometheus;
 mod switch_revision;
 #[cfg(test)]
@@ -41,8 +42,8 @@ use crate::index::nodes::NodeIndex;
 use crate::k8s::{EventTarget, KubeError};
 use crate::plan::{Event, EventReason};
 use crate::rollout::{
-    BudgetUsage, CheckResult, GroupSummary, Images, Patience, ProgressInput, RevisionDecision, RolloutView, Running,
-    WaveSummary, YieldingGroups, advance, comes_next, drain_blocker,
+    BudgetUsage, GroupSummary, Images, Patience, ProgressInput, RevisionDecision, RolloutView, Running, YieldingGroups,
+    advance, comes_next, drain_blocker,
 };
 
 /// How often counts, and the answers to checks, are written. A change of a phase or a wave is written at once.
@@ -66,7 +67,7 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
             ctx.stores.rollout.with_budget_usage(|budget_usage| *budget_usage = BudgetUsage::default());
             ctx.stores.rollout.with_running(|running| *running = Running::default());
             ctx.stores.rollout.with_yielding_groups(|groups| *groups = YieldingGroups::default());
-            ctx.metrics.forget_rollout();
+            ctx.metrics.rollout.forget();
             continue;
         }
         // Groups that are missing in the caches must not make the rollout look finished.
@@ -172,7 +173,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
         if active.rollout().is_none() {
             // The policy was removed, and the rollout has ended.
             ctx.stores.rollout.set_view(None);
-            ctx.metrics.forget_rollout();
+            ctx.metrics.rollout.forget();
             trigger.enqueue_all();
         } else if active.source == BoundariesSource::Live {
             // Otherwise no wave would open until the next edit.
@@ -220,7 +221,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     ctx.stores.rollout.with_running(|running| running.update(&view, &summary));
     ctx.stores.rollout.with_yielding_groups(|groups| groups.update(&view, &summary, stuck));
     let checks = checks::results(ctx, &view);
-    report_metrics(ctx, &view, &summary, &checks);
+    metrics::report(ctx, &view, &summary, &checks, now);
     ignored::publish(ctx, &view, &summary, &revision_target(ctx, &view), &mut polled.reported_ignored).await;
     let soaked = |wave: &str| {
         let since = polled.soaks.get(wave)?;
@@ -455,23 +456,6 @@ fn woken_groups(
         switching_groups.into_iter().filter(|key| !enqueued.contains(key) && has_room(key)).collect();
     enqueued.extend(new.iter().cloned());
     new
-}
-
-fn report_metrics(ctx: &Context, view: &RolloutView, summary: &GroupSummary, checks: &[CheckResult]) {
-    let sum = |count: fn(&WaveSummary) -> usize| summary.waves.iter().map(count).sum::<usize>();
-    let groups = [
-        ("waiting", sum(|wave| wave.waiting + wave.paused)),
-        ("rolling", sum(|wave| wave.rolling - wave.paused)),
-        ("done", sum(|wave| wave.done)),
-        ("failed", sum(|wave| wave.failed)),
-        ("held", sum(|wave| wave.held)),
-    ];
-    let limits = ctx.stores.rollout.with_budget_usage(|budget_usage| budget::limits(budget_usage, &view.policy.budget));
-    ctx.metrics.set_rollout(&view.target.name, &view.phase().to_string(), &groups);
-    ctx.metrics.set_rollout_budget(&limits);
-    for check in checks {
-        ctx.metrics.set_rollout_check(&check.name, &check.state.to_string());
-    }
 }
 
 /// Whether something changed that users or groups wait for. Counts and the answers to checks do not count.

@@ -335,7 +335,12 @@ fn approval_of_another_change_is_named_while_the_group_waits() {
         });
         let RevisionDecision::Use { waits: Some(wait), .. } = choice else { panic!("{choice:?}") };
         let words = format!("approve-revision: {text} does not approve r2, whose number is 2");
-        assert_eq!((wait.reason, wait.message.contains(&words)), (WaitReason::WaveNotOpen, is_named), "{}", wait.message);
+        assert_eq!(
+            (wait.reason, wait.message.contains(&words)),
+            (WaitReason::WaveNotOpen, is_named),
+            "{}",
+            wait.message
+        );
     }
 }
 

@@ -433,6 +433,7 @@ impl SimulatedCluster {
             name,
             number,
             hash,
+            created: None,
             active,
             images,
             texts,

@@ -5,6 +5,7 @@
 //! deleted ([`Metrics::forget_group`]).
 
 mod builder;
+mod rollout;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -14,10 +15,11 @@ use prometheus::{
     Histogram, IntCounter, IntCounterVec, IntGauge, IntGaugeVec, Registry, TextEncoder, exponential_buckets,
 };
 
-use crate::api::{BudgetLimit, NodeCounts};
+use crate::api::NodeCounts;
 use crate::boundaries::QuotaLevel;
 use crate::telemetry::process::ProcessMetrics;
 use builder::{CONTROLLER, MetricBuilder};
+pub(crate) use rollout::{RolloutLevels, RolloutMetrics};
 
 /// How a reconcile ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -55,10 +57,8 @@ pub(crate) struct Metrics {
     aws_calls: IntCounterVec,
     boundaries_revision: IntGaugeVec,
     boundaries_valid: IntGauge,
-    rollout_phase: IntGaugeVec,
-    rollout_groups: IntGaugeVec,
-    rollout_budget_nodes: IntGaugeVec,
-    rollout_check: IntGaugeVec,
+    /// Those of the rollout.
+    pub rollout: RolloutMetrics,
     quota: IntGaugeVec,
     boundaries_warnings: IntGauge,
     roles: IntGauge,
@@ -143,26 +143,7 @@ impl Metrics {
                 "The revision of the active boundaries, always 1.",
                 &["revision"],
             )?,
-            rollout_phase: build.gauges(
-                "instance_manager_rollout_phase",
-                "The phase of the rollout of the newest revision, always 1.",
-                &["revision", "phase"],
-            )?,
-            rollout_groups: build.gauges(
-                "instance_manager_rollout_groups",
-                "Groups whose nodes the newest revision replaces, by state.",
-                &["revision", "state"],
-            )?,
-            rollout_budget_nodes: build.gauges(
-                "instance_manager_rollout_budget_nodes",
-                "Usage (kind used) and limits (kind limit) of the rollout's budget, in nodes.",
-                &["of", "kind"],
-            )?,
-            rollout_check: build.gauges(
-                "instance_manager_rollout_check",
-                "The state of a check of the rollout under way, always 1.",
-                &["name", "state"],
-            )?,
+            rollout: RolloutMetrics::new(&build)?,
             quota: build.gauges(
                 "instance_manager_quota",
                 "Usage (kind used) and limits (kind limit) of the quota of a namespace.",
@@ -352,24 +333,6 @@ impl Metrics {
         self.boundaries_warnings.set(i64::try_from(warnings).unwrap_or(i64::MAX));
     }
 
-    /// Sets the phase of the rollout of a revision, and the number of affected groups by state.
-    pub(crate) fn set_rollout(&self, revision: &str, phase: &str, groups: &[(&str, usize)]) {
-        self.forget_rollout();
-        self.rollout_phase.with_label_values(&[revision, phase]).set(1);
-        for (state, count) in groups {
-            let count = i64::try_from(*count).unwrap_or(i64::MAX);
-            self.rollout_groups.with_label_values(&[revision, *state]).set(count);
-        }
-    }
-
-    /// Removes the series of the rollout, because there is none.
-    pub(crate) fn forget_rollout(&self) {
-        self.rollout_phase.reset();
-        self.rollout_groups.reset();
-        self.rollout_budget_nodes.reset();
-        self.rollout_check.reset();
-    }
-
     /// Sets what is used of the quota of a namespace. Limits that are not listed have no series.
     pub(crate) fn set_quota(&self, namespace: &str, levels: &[QuotaLevel]) {
         let number = |count: u64| i64::try_from(count).unwrap_or(i64::MAX);
@@ -382,19 +345,6 @@ impl Metrics {
                     None => ignore_missing_series(self.quota.remove_label_values(&[namespace, resource, kind])),
                 }
             }
-        }
-    }
-
-    /// Sets the state of a check of the rollout.
-    pub(crate) fn set_rollout_check(&self, name: &str, state: &str) {
-        self.rollout_check.with_label_values(&[name, state]).set(1);
-    }
-
-    /// Sets what is used of the budget of the rollout.
-    pub(crate) fn set_rollout_budget(&self, limits: &[BudgetLimit]) {
-        for BudgetLimit { of, used, limit } in limits {
-            self.rollout_budget_nodes.with_label_values(&[of.as_str(), "used"]).set(*used);
-            self.rollout_budget_nodes.with_label_values(&[of.as_str(), "limit"]).set(*limit);
         }
     }
 

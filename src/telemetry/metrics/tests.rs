@@ -1,5 +1,19 @@
 use super::*;
 
+fn rollout() -> RolloutLevels {
+    RolloutLevels {
+        revision: "r2".into(),
+        hash: "7c1f0a3b".into(),
+        release: "2026-08-20".into(),
+        phase: "Rolling".into(),
+        groups: vec![("waiting", 2)],
+        nodes: [("updated", 3), ("outdated", 9)],
+        waves: vec![("canary".into(), "Open".into())],
+        held: [("Deferred".to_owned(), 1)].into(),
+        behind: vec![("team/db".into(), 1_780_000_000)],
+    }
+}
+
 /// Metrics in which every family has at least one series.
 fn filled() -> Metrics {
     let metrics = Metrics::new().unwrap();
@@ -19,9 +33,9 @@ fn filled() -> Metrics {
     metrics.record_aws_throttle("EC2", "DescribeInstances");
     metrics.set_boundaries(Some("r1"), true, 2);
     metrics.set_boundaries(Some("r2"), false, 0);
-    metrics.set_rollout("r2", "Rolling", &[("waiting", 2)]);
-    metrics.set_rollout_budget(&[crate::api::BudgetLimit { of: "nodes".into(), used: 3, limit: 5 }]);
-    metrics.set_rollout_check("node-errors", "Unknown");
+    metrics.rollout.set(&rollout());
+    metrics.rollout.set_budget(&[crate::api::BudgetLimit { of: "nodes".into(), used: 3, limit: 5 }]);
+    metrics.rollout.set_check("node-errors", "Unknown");
     metrics.set_quota("team", &[QuotaLevel { resource: "vcpus", used: Some(8), limit: 64 }]);
     metrics.set_leader(true);
     metrics.set_max_workers(5);
@@ -86,6 +100,36 @@ fn quota_has_series_only_for_its_limits() {
     metrics.set_quota("team", &[]);
     let left = lines(&metrics.encode().unwrap(), "instance_manager_quota");
     assert!(left.len() == 2 && left.iter().all(|line| line.contains("namespace=\"other\"")), "{left:?}");
+}
+
+/// A wave that has passed, or a group that has caught up, must not look as before: an alert would go on.
+#[test]
+fn rollout_has_only_the_series_of_its_present_state() {
+    let metrics = Metrics::new().unwrap();
+    metrics.rollout.set(&rollout());
+    let text = metrics.encode().unwrap();
+    assert_eq!(
+        lines(&text, "instance_manager_rollout_"),
+        [
+            "instance_manager_rollout_group_behind_since_timestamp_seconds{instancegroup=\"team/db\"} 1780000000",
+            "instance_manager_rollout_groups{revision=\"r2\",state=\"waiting\"} 2",
+            "instance_manager_rollout_held{reason=\"Deferred\",revision=\"r2\"} 1",
+            "instance_manager_rollout_nodes{revision=\"r2\",state=\"outdated\"} 9",
+            "instance_manager_rollout_nodes{revision=\"r2\",state=\"updated\"} 3",
+            "instance_manager_rollout_phase{hash=\"7c1f0a3b\",phase=\"Rolling\",release=\"2026-08-20\",revision=\"r2\"} 1",
+            "instance_manager_rollout_wave{revision=\"r2\",state=\"Open\",wave=\"canary\"} 1",
+        ]
+    );
+    let waves = vec![("canary".to_owned(), "Passed".to_owned())];
+    metrics.rollout.set(&RolloutLevels { waves, held: BTreeMap::new(), behind: vec![], ..rollout() });
+    let text = metrics.encode().unwrap();
+    assert_eq!(
+        lines(&text, "rollout_wave"),
+        ["instance_manager_rollout_wave{revision=\"r2\",state=\"Passed\",wave=\"canary\"} 1"]
+    );
+    assert_eq!((lines(&text, "rollout_held"), lines(&text, "behind_since")), (vec![], vec![]));
+    metrics.rollout.forget();
+    assert_eq!(lines(&metrics.encode().unwrap(), "instance_manager_rollout_"), [""; 0]);
 }
 
 /// An alert on a metric that never changes would never fire.

@@ -1,0 +1,94 @@
+//! What the metrics show of a rollout.
+
+use std::collections::BTreeMap;
+
+use jiff::{SignedDuration, Timestamp};
+
+use super::budget;
+use crate::controller::context::Context;
+use crate::rollout::{CheckResult, GroupSummary, RolloutView, WaveSummary};
+use crate::telemetry::metrics::RolloutLevels;
+
+/// How long a group must have been behind until it has a series of its own: most groups catch up before.
+const MIN_LAG: SignedDuration = SignedDuration::from_hours(24);
+
+/// Sets all metrics of the rollout.
+pub(super) fn report(
+    ctx: &Context,
+    view: &RolloutView,
+    summary: &GroupSummary,
+    checks: &[CheckResult],
+    now: Timestamp,
+) {
+    let limits = ctx.stores.rollout.with_budget_usage(|budget_usage| budget::limits(budget_usage, &view.policy.budget));
+    let metrics = &ctx.metrics.rollout;
+    metrics.set(&levels(view, summary, now));
+    metrics.set_budget(&limits);
+    for check in checks {
+        metrics.set_check(&check.name, &check.state.to_string());
+    }
+}
+
+fn levels(view: &RolloutView, summary: &GroupSummary, now: Timestamp) -> RolloutLevels {
+    let sum = |count: fn(&WaveSummary) -> usize| summary.waves.iter().map(count).sum::<usize>();
+    let mut held: BTreeMap<String, i64> = BTreeMap::new();
+    for (reason, count) in summary.waves.iter().flat_map(|wave| &wave.reasons) {
+        *held.entry(reason.clone()).or_default() += count;
+    }
+    let state = |index: usize| match view.waits_for_approval(index, now) {
+        true => "NeedsApproval".to_owned(),
+        false => view.wave_state(index).to_string(),
+    };
+    let waves = view.policy.waves.iter().enumerate().map(|(index, wave)| (wave.name.clone(), state(index)));
+    let behind = summary.behind_since.iter().filter(|(_, since)| now.duration_since(*since) >= MIN_LAG);
+    RolloutLevels {
+        revision: view.target.name.clone(),
+        hash: view.target.hash.clone(),
+        release: view.policy.release.clone().unwrap_or_default(),
+        phase: view.phase().to_string(),
+        groups: vec![
+            ("waiting", sum(|wave| wave.waiting + wave.paused)),
+            ("rolling", sum(|wave| wave.rolling - wave.paused)),
+            ("done", sum(|wave| wave.done)),
+            ("failed", sum(|wave| wave.failed)),
+            ("held", sum(|wave| wave.held)),
+        ],
+        nodes: [("updated", summary.nodes_updated), ("outdated", summary.nodes_outdated)],
+        waves: waves.collect(),
+        held,
+        behind: behind.map(|(group, since)| (group.clone(), since.as_second())).collect(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::tests::open_rollout;
+    use super::*;
+    use crate::api::WaveState;
+
+    /// A rollout that waits for a person, or a group that has been behind for a month, rings nobody otherwise.
+    #[test]
+    fn levels_show_what_waits_and_for_how_long() {
+        let mut view = open_rollout("release: \"2026-08-20\"\nwaves: [{name: canary}, {name: rest, approval: admin}]");
+        view.status.waves[1].state = Some(WaveState::Waiting);
+        let now: Timestamp = "2026-08-20T12:00:00Z".parse().expect("a time");
+        let mut summary = GroupSummary::new(&view);
+        summary.waves[0].reasons = [("Deferred".to_owned(), 1)].into();
+        summary.waves[1].reasons = [("Deferred".to_owned(), 2), ("Locked".to_owned(), 1)].into();
+        (summary.nodes_updated, summary.nodes_outdated) = (3, 9);
+        let since = |hours| now - SignedDuration::from_hours(hours);
+        summary.behind_since = vec![("team/db".into(), since(24)), ("team/web".into(), since(23))];
+        let found = levels(&view, &summary, now);
+        assert_eq!((found.release.as_str(), &found.hash), ("2026-08-20", &view.target.hash));
+        assert_eq!(found.nodes, [("updated", 3), ("outdated", 9)]);
+        let waves = [("canary", "Passed"), ("rest", "NeedsApproval")];
+        assert_eq!(found.waves, waves.map(|(wave, state)| (wave.to_owned(), state.to_owned())));
+        assert_eq!(found.held, BTreeMap::from([("Deferred".to_owned(), 3), ("Locked".to_owned(), 1)]));
+        assert_eq!(found.behind, [("team/db".to_owned(), since(24).as_second())]);
+        view.orders.approved = vec!["rest".into()];
+        assert_eq!(levels(&view, &summary, now).waves[1].1, "Waiting");
+        view.orders.approved.clear();
+        view.orders.paused = true;
+        assert_eq!(levels(&view, &summary, now).waves[1].1, "Waiting", "an approval alone would not open it");
+    }
+}
