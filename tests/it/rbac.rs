@@ -54,9 +54,7 @@ fn rollout_operators_order_and_read_and_do_nothing_else() {
     let role = &documents[0];
     assert_eq!(role["kind"], "ClusterRole");
     assert_eq!(role["metadata"], json!({"name": "instance-manager-rollout-operator"}));
-    let rule = |resource: &str, verbs: &[&str]| {
-        json!({"apiGroups": ["instancemgr.keikoproj.io"], "resources": [resource], "verbs": verbs})
-    };
+    let rule = |resource: &str, verbs: &[&str]| json!({"apiGroups": ["instancemgr.keikoproj.io"], "resources": [resource], "verbs": verbs});
     let revisions = rule("boundariesrevisions", &["get", "list", "watch", "patch"]);
     let groups = rule("instancegroups", &["get", "list", "watch"]);
     assert_eq!(role["rules"], json!([revisions, groups]));

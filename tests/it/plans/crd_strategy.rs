@@ -259,7 +259,10 @@ fn failed_upgrade_keeps_its_event_name() {
     let applied = Applied { steps_done, ..Applied::new(plan) };
     let report = instance_manager::controller::report::report(&old, &applied, None, NOW);
     assert!(
-        report.transition_events.iter().any(|e| e.kind == EventKind::Warning && e.reason == "InstanceGroupUpgradeFailed"),
+        report
+            .transition_events
+            .iter()
+            .any(|e| e.kind == EventKind::Warning && e.reason == "InstanceGroupUpgradeFailed"),
         "{:?}",
         report.transition_events
     );

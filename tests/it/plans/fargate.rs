@@ -1095,7 +1095,9 @@ fn deletion_removes_profiles_then_the_rest() {
     let names: Vec<_> = kept.steps.iter().map(|p| p.step.name()).collect();
     assert_eq!(names, ["RemoveAwsAuthEntry", "RemoveFinalizer"]);
     assert!(
-        kept.events.iter().any(|event| event.kind == EventKind::Warning && event.message.contains("keeping the role fargate-role")),
+        kept.events
+            .iter()
+            .any(|event| event.kind == EventKind::Warning && event.message.contains("keeping the role fargate-role")),
         "{kept:?}"
     );
     let plan = deletion_plan(&scenario.clone().with(|s| s.after = Some("team/db")), &[], Some(&role));

@@ -84,9 +84,8 @@ async fn forecast_takes_nothing_from_the_next_reconcile_and_reads_less() {
     });
     let cluster = FakeCluster::new(&stub);
     let status = InstanceGroupStatus::default();
-    let observe = async |observer: Observer<'_>| {
-        super::super::observe(&observer, &resolved, &status).await.expect("a state")
-    };
+    let observe =
+        async |observer: Observer<'_>| super::super::observe(&observer, &resolved, &status).await.expect("a state");
     observe(cluster.observer()).await;
     stub.update(|d| {
         let left = group.instances[..1].to_vec();
