@@ -19,6 +19,10 @@ pub struct RolloutOrders {
     /// Whether the revision is aborted: all groups return to the revision that they came from.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub aborted: bool,
+    /// Whether the revision is urgent in this cluster: waves, soaks, windows, freezes, deferrals, approvals and the delay do
+    /// not count for it. A pause, a halt, locks and budgets do.
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    pub urgent: bool,
     /// Names of waves that an admin approved; `*` names all.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]

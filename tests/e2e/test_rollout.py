@@ -280,6 +280,9 @@ def test_windows_approvals_and_deferrals_decide_when(make_rollout_groups):
     status = test_plan.run(cloud, "rollout", "status").stdout
     assert "wave rest (2 of 2) waits for an approval: instance-manager rollout approve r2 --wave rest" in status, status
     assert [late.writes(mark), other.writes(mark)] == [[], []]
+    order(cloud, "r2", approved=["rset"])
+    status = test_plan.run(cloud, "rollout", "status").stdout
+    assert "spec.orders.approved names the wave rset, which the rollout does not have; it has canary, rest" in status, status
     approved = test_plan.run(cloud, "rollout", "approve", "2", "--wave", "rest")
     assert approved.returncode == 0 and "wave rest is approved" in approved.stdout, approved
     late.wait(lambda _: late.has_condition("RolloutPending", reason="Deferred"), ROLLOUT, "the deferral")

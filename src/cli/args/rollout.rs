@@ -41,7 +41,7 @@ pub enum RolloutCommand {
     Abort(OrderArgs),
     /// Skip a wave (--wave), all waves (--all) or one group (--group).
     #[command(after_help = "Examples:\n  instance-manager rollout skip 3 --wave canary\n  \
-        instance-manager rollout skip 3 --group team-a/web")]
+        instance-manager rollout skip 3 --group team-a/web\n  instance-manager rollout skip 3 --all --now")]
     Skip(SkipArgs),
     /// Approve a wave that needs the approval of an admin, or all of them.
     #[command(after_help = "Example:\n  instance-manager rollout approve 14 --wave general")]
@@ -117,6 +117,10 @@ pub struct SkipArgs {
     /// Let all waves begin now, without approvals
     #[arg(long, group = "what")]
     pub all: bool,
+
+    /// With --all, for an emergency: let no window, freeze or deferral of a tenant delay it either. A halt still stops it
+    #[arg(long, requires = "all")]
+    pub now: bool,
 }
 
 /// Approve a wave.

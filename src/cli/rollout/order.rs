@@ -100,6 +100,9 @@ pub(super) async fn undo(args: UndoArgs) -> anyhow::Result<ExitCode> {
 pub(super) async fn approve(args: ApproveArgs) -> anyhow::Result<ExitCode> {
     let ApproveArgs { order: target, wave, all } = args;
     order_revision(&target, move |revision, orders| {
+        if now {
+            return Ok(make_urgent(revision, orders));
+        }
         let name = revision.name_any();
         let wave = if all { "*".to_owned() } else { wave.clone().context("name a wave")? };
         let waves = revision.status.iter().flat_map(|status| &status.waves);
@@ -124,7 +127,7 @@ pub(super) async fn approve(args: ApproveArgs) -> anyhow::Result<ExitCode> {
 }
 
 pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
-    let SkipArgs { order: target, wave, group, all } = args;
+    let SkipArgs { order: target, wave, group, all, now } = args;
     if let Some(group) = &group {
         check_left_out(&target, group).await?;
     }
@@ -155,6 +158,19 @@ pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
         Ok((json!({"without": without}), format!("{group} does not take {name}")))
     })
     .await
+}
+
+/// The order that lets nothing delay the revision but what protects the cluster.
+fn make_urgent(revision: &BoundariesRevision, orders: &RolloutOrders) -> (Value, String) {
+    let name = revision.name_any();
+    if orders.urgent {
+        return (json!({}), format!("{name} is urgent already"));
+    }
+    let stop = stop(revision, orders).map(|stop| format!("; {stop}")).unwrap_or_default();
+    let text = format!(
+        "{name}: all groups take it now, whatever waves, soaks, windows, freezes, deferrals and approvals say; a halt, locks and budgets still count{stop}"
+    );
+    (json!({"urgent": true}), text)
 }
 
 /// Fails if leaving the group out would do nothing: it does not exist, or has the revision already. Without permission
@@ -357,6 +373,18 @@ mod tests {
         for words in ["r2 were changed meanwhile by jane at 2026-08-21T08:00:00Z", "now: paused"] {
             assert!(error.contains(words), "{error}");
         }
+    }
+
+    /// In an emergency, an admin must read what still stops the change.
+    #[test]
+    fn urgent_order_is_given_once_and_names_what_stops_it() {
+        let mut revision = revision("8", true);
+        let (patch, text) = make_urgent(&revision, &revision.spec.orders);
+        assert_eq!(patch, json!({"urgent": true}));
+        assert!(text.contains("r2: all groups take it now") && text.contains("the rollout is paused"), "{text}");
+        revision.spec.orders.urgent = true;
+        let (patch, text) = make_urgent(&revision, &revision.spec.orders);
+        assert_eq!((patch, text.as_str()), (json!({}), "r2 is urgent already"));
     }
 
     /// An admin approves or skips a wave and believes that the rollout continues, but it is halted or paused.

@@ -48,6 +48,7 @@ pub(super) fn words(revision: &BoundariesRevision) -> String {
     let all = [
         orders.paused.then(|| "paused".to_owned()),
         orders.aborted.then(|| "aborted".to_owned()),
+        orders.urgent.then(|| "urgent".to_owned()),
         list("approved", &orders.approved),
         list("skipped", &orders.skipped),
         list("without", &orders.without),

@@ -7,7 +7,10 @@ use super::simulated_cluster::{
 };
 use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
-use crate::rollout::{DecisionInput, RevisionDecision, RevisionImpact, SwitchReason, WaitReason, choose};
+use crate::rollout::view::RolloutEnd;
+use crate::rollout::{
+    DecisionInput, GroupSummary, RevisionDecision, RevisionImpact, SwitchReason, WaitReason, choose, empty_waves,
+};
 
 const WAVE: &str = "rollout/wave";
 
@@ -342,6 +345,54 @@ fn approval_of_another_change_is_named_while_the_group_waits() {
             wait.message
         );
     }
+}
+
+/// An alert about a group that is far behind needs the time since when something newer exists. What an admin aborted is
+/// nothing that the group misses.
+#[test]
+fn summary_counts_nodes_and_since_when_a_group_is_behind() {
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+    cluster.image = "ami-2".into();
+    cluster.run_until(is_soaking);
+    let arrived = cluster.revision("r2").metadata.creation_timestamp.as_ref().map(|at| at.0).expect("a time");
+    let view = cluster.view().expect("a rollout");
+    let mut summary = GroupSummary::new(&view);
+    let forecasts = [RevisionImpact::Untouched, RevisionImpact::Rotate { nodes: 2 }];
+    for (found, forecast) in cluster.groups.iter().zip(&forecasts) {
+        let group = found.group_view(forecast, None);
+        let choice = choose(&DecisionInput {
+            view: &view,
+            group,
+            merged_hash: &|_| None,
+            uses_alias: &|_| false,
+            has_room: &|_| true,
+            budget_used_up: &|| None,
+            failure_delay: FAILURE_DELAY,
+            now: cluster.now,
+        });
+        summary.add(&view, &group, &choice, false);
+    }
+    assert_eq!((summary.nodes_updated, summary.nodes_outdated), (2, 2));
+    assert_eq!(summary.behind_since, [("team/a".to_owned(), arrived)]);
+    assert_eq!(summary.matched, [true, true]);
+    let mut aborted = (*view).clone();
+    let newest = aborted.stored.values_mut().find(|stored| stored.number == 2).expect("r2");
+    newest.stop = Some(RolloutEnd::Aborted);
+    assert_eq!(cluster.groups[1].group_view(&forecasts[1], None).behind_since(&aborted), None);
+}
+
+/// A cluster without a canary would let the change reach everything at once after an empty wave.
+#[test]
+fn wave_that_selects_no_group_is_named() {
+    let mut cluster = SimulatedCluster::new(CANARY, vec![group("a")]);
+    let view = cluster.view().expect("a rollout");
+    let mut summary = GroupSummary { matched: vec![false, true], ..GroupSummary::new(&view) };
+    let found = empty_waves(&view, &summary);
+    assert!(found.len() == 1 && found[0].contains("the selectors of wave canary match no group"), "{found:?}");
+    summary.unseen = 1;
+    assert_eq!(empty_waves(&view, &summary), [""; 0], "a Namespace that is not known may be a canary");
+    let none = GroupSummary::new(&view);
+    assert_eq!(empty_waves(&view, &none), [""; 0], "there are no groups at all");
 }
 
 /// An approval does not override users who stopped the change.

@@ -201,3 +201,39 @@ fn order_to_abort_the_first_revision_changes_nothing() {
     cluster.run(5);
     assert_eq!((cluster.phase("r1"), cluster.images()), (RolloutPhase::Complete, vec!["ami-1".to_owned(); 2]));
 }
+
+/// In an emergency in one cluster, an admin gives an order and does not wait for Git. The next change waits as before.
+#[test]
+fn urgent_order_passes_every_gate_for_one_revision() {
+    let policy = "{freezes: [{from: 2020-01-01, to: 9999-12-31, zone: UTC}], deferral: [{namespaces: '*', max: 720h}], waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 24h}, {name: rest, approval: admin}]}";
+    let mut cluster = SimulatedCluster::new(policy, vec![canary("c"), group("a")]);
+    let until = ("instancemgr.keikoproj.io/defer-until".to_owned(), "2099-01-01T00:00:00Z".to_owned());
+    cluster.group("a").annotations.extend([until]);
+    cluster.image = "ami-2".into();
+    cluster.run(20);
+    assert_eq!(cluster.images(), ["ami-1", "ami-1"], "it is frozen");
+    let orders = &mut cluster.revision("r2").spec.orders;
+    (orders.urgent, orders.paused) = (true, true);
+    cluster.run(20);
+    assert_eq!(cluster.images(), ["ami-1", "ami-1"], "a pause counts");
+    cluster.revision("r2").spec.orders.paused = false;
+    cluster.run(20);
+    assert_eq!(cluster.images(), ["ami-2", "ami-2"]);
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
+    cluster.image = "ami-3".into();
+    cluster.run(20);
+    assert_eq!(cluster.images(), ["ami-2", "ami-2"], "the order was about r2");
+}
+
+/// The emergency is worse when every group takes a bad image.
+#[test]
+fn urgent_revision_halts_when_a_group_fails_on_it() {
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+    cluster.group("c").bad_images.insert("ami-2".into());
+    cluster.image = "ami-2".into();
+    cluster.store();
+    cluster.revision("r2").spec.orders.urgent = true;
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Halted);
+}

@@ -10,7 +10,7 @@ fn rollout() -> RolloutLevels {
         nodes: [("updated", 3), ("outdated", 9)],
         waves: vec![("canary".into(), "Open".into())],
         held: [("Deferred".to_owned(), 1)].into(),
-        behind: vec![("team/db".into(), 1_780_000_000)],
+        behind: vec![("team/late".into(), 1_780_000_000)],
     }
 }
 
@@ -111,7 +111,7 @@ fn rollout_has_only_the_series_of_its_present_state() {
     assert_eq!(
         lines(&text, "instance_manager_rollout_"),
         [
-            "instance_manager_rollout_group_behind_since_timestamp_seconds{instancegroup=\"team/db\"} 1780000000",
+            "instance_manager_rollout_group_behind_since_timestamp_seconds{instancegroup=\"team/late\"} 1780000000",
             "instance_manager_rollout_groups{revision=\"r2\",state=\"waiting\"} 2",
             "instance_manager_rollout_held{reason=\"Deferred\",revision=\"r2\"} 1",
             "instance_manager_rollout_nodes{revision=\"r2\",state=\"outdated\"} 9",
