@@ -89,8 +89,9 @@ const RAW_ANNOTATIONS: [(&str, &str); 9] = [
 ];
 
 /// Files that read annotations of other kinds of objects.
-const OTHER_OBJECTS: [&str; 6] = [
+const OTHER_OBJECTS: [&str; 7] = [
     "src/cli/plan/snapshot.rs",
+    "src/cli/rollout",
     "src/cli/status",
     "src/controller/watches",
     "src/index/nodes",

@@ -100,9 +100,6 @@ pub(super) async fn undo(args: UndoArgs) -> anyhow::Result<ExitCode> {
 pub(super) async fn approve(args: ApproveArgs) -> anyhow::Result<ExitCode> {
     let ApproveArgs { order: target, wave, all } = args;
     order_revision(&target, move |revision, orders| {
-        if now {
-            return Ok(make_urgent(revision, orders));
-        }
         let name = revision.name_any();
         let wave = if all { "*".to_owned() } else { wave.clone().context("name a wave")? };
         let waves = revision.status.iter().flat_map(|status| &status.waves);
@@ -132,6 +129,9 @@ pub(super) async fn skip(args: SkipArgs) -> anyhow::Result<ExitCode> {
         check_left_out(&target, group).await?;
     }
     order_revision(&target, move |revision, orders| {
+        if now {
+            return Ok(make_urgent(revision, orders));
+        }
         let name = revision.name_any();
         let wave = if all { Some("*".to_owned()) } else { wave.clone() };
         if let Some(wave) = wave {
