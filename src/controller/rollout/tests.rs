@@ -31,6 +31,8 @@ use crate::leader::election::Leadership;
 use crate::plan::{NodeStart, NodeStep, NodeUsage, Step};
 use crate::rollout::{KnownImpact, RevisionDecision, RevisionImpact, RolloutView};
 
+mod plan;
+
 /// A group: whether it is a canary, how many nodes it is to have and how many are Ready, and whether it replaces nodes for
 /// the target already.
 pub(super) type Facts = (bool, usize, usize, bool);
