@@ -3,6 +3,7 @@
 mod cases;
 mod changes;
 mod checks;
+mod examples;
 mod failures;
 mod groups;
 mod history_faults;
