@@ -118,7 +118,7 @@ pub(super) fn check_gates(before: &SimulatedCluster, after: &SimulatedCluster) -
         let mut own = old.status.boundaries_revision.as_deref().and_then(|hash| view.stored.get(hash));
         for action in &group.log[old.log.len()..] {
             match action {
-                RecordedAction::Replaced { to, .. } => check_replacement(old, to, &view)?,
+                RecordedAction::Replaced { to, .. } => check_replacement(old, group, to, &view)?,
                 RecordedAction::Switched { number, why, .. } => {
                     match why {
                         SwitchReason::Wave(name) | SwitchReason::Approved(name) => {
@@ -236,11 +236,11 @@ fn was_stopped(cluster: &SimulatedCluster, content: &StoredRevision) -> bool {
 }
 
 /// A lock stops every node, and so does a budget that blocks drains. A pause and a halt stop those of the target.
-fn check_replacement(old: &Group, to: &str, view: &RolloutView) -> Result<(), TestCaseError> {
+fn check_replacement(old: &Group, group: &Group, to: &str, view: &RolloutView) -> Result<(), TestCaseError> {
     prop_assert!(!old.locked && !old.blocked, "{} replaced a node past a lock or a budget", old.key);
     let record = old.status.rollout.as_ref().filter(|record| record.settled.is_none());
     let takes_target = record.is_some_and(|record| record.revision.as_ref() == Some(&view.target.name))
-        && old.status.boundaries_revision.as_ref() == Some(&view.target.hash)
+        && [old, group].iter().all(|group| group.status.boundaries_revision.as_ref() == Some(&view.target.hash))
         && to == image_of(&view.target);
     let is_stopped = match view.phase() {
         RolloutPhase::Halted => true,
