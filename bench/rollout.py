@@ -1,6 +1,8 @@
 """Measures one change of the image that reaches every group at once, and the same change in three waves."""
 
 import json
+import math
+import statistics
 import sys
 import time
 
@@ -10,20 +12,22 @@ import yaml
 import bench
 from e2e import harness
 
-SOAK = 120
-"""How long the first two waves soak, in seconds. Half of the first soak is measured."""
+MINUTES = 5
+"""How many minutes of the first soak, and without a rollout before it, are measured."""
+SOAK = 60 * MINUTES + 120
+"""How long the first wave soaks, in seconds."""
 POLL = 15
 """How often the controller looks at the rollout, in seconds."""
 POLICY = yaml.safe_dump({
     "waves": [
         {"name": "canary", "percent": 5, "soak": f"{SOAK}s"},
-        {"name": "early", "percent": 30, "soak": f"{SOAK}s"},
+        {"name": "early", "percent": 30, "soak": "60s"},
         {"name": "rest"},
     ]
 })
 GOALS = {
     "AWS calls with / without waves": 1,
-    "writes in a minute of soak": 0,
+    f"writes in {MINUTES} minutes of soak": 0,
     "CPU ms a poll of the rollout": 20,
     "KiB of the revision's status": 256,
     "memory with / without waves": 1.05,
@@ -40,23 +44,26 @@ def measure(cloud, controller):
     # For half an hour after a rotation, the next one asks what Auto Scaling launched. Both changes have one before them.
     change(cloud, controller, "m5.large", "m5.xlarge")
     at_once = change(cloud, controller, images[0], images[1])
+    # Without the policy: a rollout that is complete is looked at as well.
+    idle = minutes(cloud, controller)
     cloud.edit_config_map(lambda data: data.update(rollout=POLICY))
     wait(cloud, lambda: newest(cloud).get("status", {}).get("phase") == "Complete", "the first revision with the policy")
-    idle = minute(cloud, controller)
-    soak = {}
+    soak = []
     in_waves = change(cloud, controller, images[1], images[2], lambda: soak or measure_soak(cloud, controller, soak))
     wait(cloud, lambda: newest(cloud)["status"]["phase"] == "Complete", "the end of the rollout")
     figures = {
-        "AWS calls with / without waves": (in_waves["reads"] + in_waves["writes"]) / (at_once["reads"] + at_once["writes"]),
-        "writes in a minute of soak": soak["writes"],
-        "CPU ms a poll of the rollout": 1000 * (soak["cpu"] - idle["cpu"]) / (60 / POLL),
+        "AWS calls with / without waves": calls_of_change(in_waves, idle) / calls_of_change(at_once, idle),
+        f"writes in {MINUTES} minutes of soak": sum(each["writes"] for each in soak),
+        "CPU ms a poll of the rollout": poll_cost(idle, soak),
         "KiB of the revision's status": len(json.dumps(newest(cloud)["status"])) / 1024,
         "memory with / without waves": in_waves["peak"] / at_once["peak"],
     }
     for name, found in (("at once", at_once), ("in waves", in_waves)):
         print(f"  {name:9} {found['seconds']:.0f} s, {found['reads']} reads and {found['writes']} writes of AWS, {found['cpu']:.1f} CPU seconds, {found['peak']:.0f} MB at most")
         print("           " + ", ".join(f"{operation} {count}" for operation, count in found["counted"]["reads"].items()))
-    print(f"  a minute: idle {idle['cpu']:.2f}, soaking {soak['cpu']:.2f} CPU seconds")
+    for name, found in (("idle", idle), ("soaking", soak)):
+        described = ", ".join(f"{each['cpu']:.2f} CPU seconds and {each['reads']} reads" for each in found)
+        print(f"  {name} minutes: {described}")
     return bench.show(f"a new image for {len(groups)} groups of one node", figures, GOALS, {"reads": {}, "writes": {}})
 
 
@@ -98,18 +105,44 @@ def has(item, new):
     return f'"{new}"' in json.dumps(status.get("effective", {})) and status.get("nodes", {}).get("outdated") == 0 and bench.is_ready(item)
 
 
+def calls_of_change(change, idle):
+    """The calls to AWS that a change caused: those of its time without those that an idle controller makes in that time."""
+    idle_reads = statistics.mean(each["reads"] for each in idle)
+    return change["reads"] + change["writes"] - idle_reads * change["seconds"] / 60
+
+
+def poll_cost(idle, soak):
+    """CPU milliseconds of one poll, as the most that the noise of the minutes leaves possible (two standard errors).
+
+    A cost that cannot be told from noise must not pass as none.
+    """
+    idle, soak = ([each["cpu"] for each in found] for found in (idle, soak))
+    error = math.sqrt(statistics.variance(idle) / len(idle) + statistics.variance(soak) / len(soak))
+    difference = max(0, statistics.mean(soak) - statistics.mean(idle))
+    return 1000 * (difference + 2 * error) / (60 / POLL)
+
+
 def measure_soak(cloud, controller, soak):
-    """Measures a minute of the soak of the first wave, as soon as it has begun."""
+    """Measures minutes of the soak of the first wave, as soon as it has begun."""
     if next((wave.get("state") for wave in newest(cloud).get("status", {}).get("waves", [])), None) == "Soaking":
-        soak.update(minute(cloud, controller))
+        soak.extend(minutes(cloud, controller))
+
+
+def minutes(cloud, controller):
+    """Measures several minutes that begin after what was under way has ended."""
+    time.sleep(20)
+    return [minute(cloud, controller) for _ in range(MINUTES)]
 
 
 def minute(cloud, controller):
-    """CPU seconds and writes of a minute that begins after what was under way has ended."""
-    time.sleep(20)
-    before, audited, cpu = bench.calls(cloud)["total"]["writes"], len(cloud.audit()), controller.cpu()
+    """CPU seconds, reads of AWS, and writes of a minute."""
+    before, audited, cpu = bench.calls(cloud)["total"], len(cloud.audit()), controller.cpu()
     time.sleep(60)
-    written = bench.kube_writes(cloud, audited)
+    after, written = bench.calls(cloud)["total"], bench.kube_writes(cloud, audited)
     for event in written:
         print(f"  written: {event['verb']} {event['requestURI']}")
-    return {"cpu": controller.cpu() - cpu, "writes": bench.calls(cloud)["total"]["writes"] - before + len(written)}
+    return {
+        "cpu": controller.cpu() - cpu,
+        "reads": after["reads"] - before["reads"],
+        "writes": after["writes"] - before["writes"] + len(written),
+    }

@@ -135,6 +135,11 @@ def node_image(node):
     return node["metadata"]["labels"].get("instancemgr.keikoproj.io/image")
 
 
+def group_images(cloud, group):
+    """The images of the nodes of a group."""
+    return {node_image(node) for node in cloud.nodes().values() if group_of(node) == group}
+
+
 def with_waves(image):
     """The ConfigMap with an image and the policy of demo/rollout.yaml."""
     patience = "maxUnavailable: 1\n          joinTimeout: 10s"
@@ -180,7 +185,12 @@ def roll_out(cloud, watch):
     print(f"  team-search defers it: kubectl annotate namespace team-search instancemgr.keikoproj.io/defer-until={until}")
     cloud.kubectl("annotate", "namespace", "team-search", f"instancemgr.keikoproj.io/defer-until={until}")
     cloud.apply(with_waves(THIRD_IMAGE))
-    watch.until(lambda groups: newest_phase(cloud) == "Complete" and all_ready(groups), "the end of the rollout")
+    watch.until(
+        lambda groups: newest_phase(cloud) == "Complete" and all_ready(groups) and group_images(cloud, "api") == {THIRD_IMAGE},
+        "the end of the rollout",
+    )
+    if group_images(cloud, "web") != {NEW_IMAGE}:
+        raise Failed(f"team-search/web did not keep {NEW_IMAGE}, although its tenant deferred the change: {group_images(cloud, 'web')}")
     rollout("status")
     rollout("history")
 

@@ -4,7 +4,9 @@ import time
 
 import pytest
 
-from e2e import logs
+from e2e import harness, logs
+
+REVISIONS = f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions"
 
 
 def written_groups(cloud, after):
@@ -99,6 +101,11 @@ def test_a_quiet_period_writes_nothing(quiet):
     leases = [e for e in cloud.audit(audit) if e["user"]["username"] == logs.CONTROLLER and e["objectRef"]["resource"] != "leases"]
     assert leases == []
     assert all(group.state() == "Ready" for group in groups)
+    # Without the key `rollout`, nothing of a rollout is written.
+    for group in groups:
+        assert "rollout" not in group.status() and group.condition("RolloutPending") is None, group.status()
+    revisions = cloud.get(REVISIONS)["items"]
+    assert revisions and not any(revision.get("status") for revision in revisions), revisions
 
 
 def test_the_status_names_the_active_boundaries(tenant):

@@ -102,6 +102,14 @@ def first_change(group, after):
     return min(logs.timestamp(e) for e in made)[:19]
 
 
+def check_record_comes_first(group, revision, after):
+    """Asserts that the group's status named the revision before AWS got the first thing that is made from it."""
+    statuses = logs.audited_writes(group.cloud.audit(), "instancegroups", group.name, group.tenant.namespace, "status", logs.CONTROLLER)
+    named = [e for e in statuses if e["requestObject"].get("status", {}).get("boundariesRevision") == revision["spec"]["hash"]]
+    made = [e for e in group.writes(after) if e["operation"] == "CreateLaunchTemplateVersion"]
+    assert named and made and logs.timestamp(named[0]) <= logs.timestamp(made[0]), (named, made)
+
+
 @pytest.mark.private
 @pytest.mark.long
 def test_a_change_reaches_the_canary_first_and_the_rest_after_the_soak(make_rollout_groups):
@@ -125,6 +133,8 @@ def test_a_change_reaches_the_canary_first_and_the_rest_after_the_soak(make_roll
     soak = found["status"]["waves"][0]
     rest = min(first_change(group, mark) for group in rollout_groups.others)
     assert first_change(canary, mark) < soak["settled"][:19] <= soak["passed"][:19] <= rest
+    for group in rollout_groups.groups:
+        check_record_comes_first(group, found, mark)
     assert other.has_condition("RolloutPending", "False") and canary.wait_event("RevisionTaken", "wave canary")
     assert max(group.max_unavailable_seen() for group in rollout_groups.groups) == 1
 

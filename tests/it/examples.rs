@@ -134,6 +134,11 @@ fn every_example_file_is_tested() {
             assert!(known.contains(&name.as_str()), "{directory}/{name}.yaml has no test");
         }
     }
+    let tests = std::fs::read_to_string(root("src/rollout/tests/examples.rs")).expect("the tests can be read");
+    for file in std::fs::read_dir(root("examples/rollouts")).expect("the directory can be read").flatten() {
+        let name = file.file_name().into_string().expect("UTF-8");
+        assert!(tests.contains(&format!("examples/rollouts/{name}\"")), "examples/rollouts/{name} has no test");
+    }
 }
 
 #[test]

@@ -371,63 +371,109 @@ enum Action {
     /// Its plan sees its nodes.
     Plan(usize),
     /// It takes the node that its latest plan begins.
-    StartDrain(usize),
-    /// The oldest of its drained nodes is replaced.
+    Begin(usize),
+    /// The first of its nodes in progress is replaced.
     Replace(usize),
     Wait(u64),
+    /// Another process leads, which knows the groups by their statuses alone.
+    NewLeader,
 }
 
 fn any_action() -> impl Strategy<Value = Action> {
     prop_oneof![
         3 => (0..4usize).prop_map(Action::Plan),
-        3 => (0..4usize).prop_map(Action::StartDrain),
+        3 => (0..4usize).prop_map(Action::Begin),
         1 => (0..4usize).prop_map(Action::Replace),
         1 => (0..90u64).prop_map(Action::Wait),
+        1 => Just(Action::NewLeader),
     ]
 }
 
-#[derive(Default)]
+fn any_limit(numbers: std::ops::Range<usize>) -> impl Strategy<Value = Option<CountOrPercent>> {
+    proptest::option::of(prop_oneof![
+        numbers.prop_map(CountOrPercent::Number),
+        (1..40u32).prop_map(CountOrPercent::Percent),
+    ])
+}
+
+/// A group of four nodes in two zones. One that surges leaves its old nodes in standby until they are replaced.
 struct Group {
-    /// The zone of each node, and whether it is being drained.
+    surges: bool,
+    /// The instance, its zone, and whether it is in progress.
     nodes: Vec<(String, String, bool)>,
     made: usize,
 }
 
-proptest! {
-    /// Neither the cluster nor a zone has more nodes in drain than the budget allows, whatever order the groups are planned in.
-    #[test]
-    fn budget_is_never_exceeded(
-        actions in proptest::collection::vec(any_action(), 1..120),
-        nodes in proptest::option::of(1..4usize),
-        zone in proptest::option::of(1..3usize),
-    ) {
-        let budget = budget(nodes.map(CountOrPercent::Number), zone.map(CountOrPercent::Number), None);
-        let (mut budget_usage, mut now) = (BudgetUsage::default(), Instant::now());
-        let zones = ["a", "b"];
-        let mut groups: Vec<Group> = (0..4).map(|_| Group::default()).collect();
-        for (index, group) in groups.iter_mut().enumerate() {
-            group.nodes = (0..4).map(|n| (format!("i-{index}-{n}"), zones[n % 2].to_owned(), false)).collect();
-            group.made = 4;
+const ZONES: [&str; 2] = ["a", "b"];
+
+impl Group {
+    fn new(index: usize) -> Self {
+        let node = |number: usize| (format!("i-{index}-{number}"), ZONES[number % 2].to_owned(), false);
+        Self { surges: index % 2 == 1, nodes: (0..4).map(node).collect(), made: 4 }
+    }
+
+    /// How many of its nodes are in progress: drained ones in a zone, or those in standby.
+    fn in_progress(&self, zone: Option<&str>) -> usize {
+        let is_meant = |found: &str| zone.is_none_or(|zone| zone == found);
+        self.nodes.iter().filter(|(_, found, begun)| *begun && is_meant(found)).count()
+    }
+
+    /// What its status says of it.
+    fn counts(&self) -> NodeUsage {
+        let (drained, surging) = if self.surges { (0, self.in_progress(None)) } else { (self.in_progress(None), 0) };
+        NodeUsage { desired: 4, unavailable: drained, surging, ..NodeUsage::default() }
+    }
+
+    /// What a plan sees of it.
+    fn usage(&self) -> NodeUsage {
+        let mut usage = self.counts();
+        for (instance, zone, begun) in &self.nodes {
+            let found = usage.zones.entry(zone.clone()).or_default();
+            found.nodes += 1;
+            found.unavailable += usize::from(*begun && !self.surges);
+            let begin = if self.surges { NodeStart::Surge } else { NodeStart::Drain(zone.clone()) };
+            match begun {
+                true => _ = usage.in_progress.insert(instance.clone()),
+                false => _ = usage.begins.insert(instance.clone(), begin),
+            }
         }
+        usage
+    }
+
+    fn replace_first(&mut self, index: usize) {
+        if let Some(begun) = self.nodes.iter().position(|(.., begun)| *begun) {
+            self.made += 1;
+            self.nodes[begun] = (format!("i-{index}-{}", self.made), self.nodes[begun].1.clone(), false);
+        }
+    }
+}
+
+proptest! {
+    /// Neither the cluster nor a zone has more nodes in drain than the budget allows, and no more nodes are in standby, in
+    /// whatever order the groups are planned and whoever leads. Once all nodes are replaced, each group can continue.
+    #[test]
+    fn budget_is_never_exceeded_and_leaves_a_node_to_an_idle_fleet(
+        actions in proptest::collection::vec(any_action(), 1..120),
+        nodes in any_limit(1..4),
+        zone in any_limit(1..3),
+        surge in proptest::option::of(1..3usize),
+    ) {
+        let budget = budget(nodes, zone, surge);
+        let (mut budget_usage, mut now) = (BudgetUsage::default(), Instant::now());
+        let mut groups: Vec<Group> = (0..4).map(Group::new).collect();
         for action in actions {
             match action {
                 Action::Wait(seconds) => now += Duration::from_secs(seconds),
-                Action::Plan(index) => {
-                    let mut usage = NodeUsage { desired: 4, ..NodeUsage::default() };
-                    for (instance, zone, drains) in &groups[index].nodes {
-                        let found = usage.zones.entry(zone.clone()).or_default();
-                        found.nodes += 1;
-                        found.unavailable += usize::from(*drains);
-                        usage.unavailable += usize::from(*drains);
-                        match drains {
-                            true => _ = usage.in_progress.insert(instance.clone()),
-                            false => _ = usage.begins.insert(instance.clone(), NodeStart::Drain(zone.clone())),
-                        }
+                Action::NewLeader => {
+                    budget_usage = BudgetUsage::default();
+                    for (index, group) in groups.iter().enumerate() {
+                        budget_usage.expect(&format!("g{index}"), group.counts());
                     }
-                    budget_usage.record(&format!("g{index}"), Some(usage), now);
+                    budget_usage.set_counted();
                 }
-                Action::StartDrain(index) => {
-                    let free = groups[index].nodes.iter().position(|(_, _, drains)| !drains);
+                Action::Plan(index) => budget_usage.record(&format!("g{index}"), Some(groups[index].usage()), now),
+                Action::Begin(index) => {
+                    let free = groups[index].nodes.iter().position(|(.., begun)| !begun);
                     let Some(free) = free else { continue };
                     let key = format!("g{index}");
                     // A node that no plan began yet is not taken.
@@ -437,20 +483,26 @@ proptest! {
                         groups[index].nodes[free].2 = true;
                     }
                 }
-                Action::Replace(index) => {
-                    let group = &mut groups[index];
-                    if let Some(drained) = group.nodes.iter().position(|(_, _, drains)| *drains) {
-                        group.made += 1;
-                        group.nodes[drained] = (format!("i-{index}-{}", group.made), group.nodes[drained].1.clone(), false);
-                    }
-                }
+                Action::Replace(index) => groups[index].replace_first(index),
             }
-            let drains = |zone: Option<&str>| {
-                let all = groups.iter().flat_map(|group| &group.nodes);
-                all.filter(|(_, found, drains)| *drains && zone.is_none_or(|zone| zone == found)).count()
+            let begun = |surges: bool, zone: Option<&str>| -> usize {
+                groups.iter().filter(|group| group.surges == surges).map(|group| group.in_progress(zone)).sum()
             };
-            prop_assert!(nodes.is_none_or(|limit| drains(None) <= limit));
-            prop_assert!(zone.is_none_or(|limit| zones.iter().all(|zone| drains(Some(zone)) <= limit)));
+            prop_assert!(nodes.is_none_or(|limit| begun(false, None) <= limit.at_least_one(16)));
+            for name in ZONES {
+                prop_assert!(zone.is_none_or(|limit| begun(false, Some(name)) <= limit.at_least_one(8)));
+            }
+            prop_assert!(surge.is_none_or(|limit| begun(true, None) <= limit));
+        }
+        for (index, group) in groups.iter_mut().enumerate() {
+            (0..4).for_each(|_| group.replace_first(index));
+            now += UNSEEN_LIMIT;
+            budget_usage.record(&format!("g{index}"), Some(group.usage()), now);
+        }
+        for (index, group) in groups.iter().enumerate() {
+            let mut idle = budget_usage.clone();
+            let first = Some(group.nodes[0].0.as_str());
+            prop_assert!(idle.reserve(&budget, &format!("g{index}"), first, now), "{budget:?}: {idle:?}");
         }
     }
 }

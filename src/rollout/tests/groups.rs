@@ -761,6 +761,63 @@ fn two_thousand_groups_fill_no_status_and_write_nothing_while_they_wait() {
     assert!(serde_json::to_string(&status).expect("JSON").len() < 256 * 1024);
 }
 
+/// A cluster in which so many groups have the first revision.
+fn large_cluster(policy: &str, count: usize) -> SimulatedCluster {
+    let mut cluster = SimulatedCluster::new(policy, vec![group("first")]);
+    let known = cluster.groups[0].clone();
+    for number in 1..count {
+        let new = group(&format!("{}-{number}", "a-name-as-long-as-tenants-have-them".repeat(2)));
+        cluster.groups.push(Group { status: known.status.clone(), ..new });
+    }
+    cluster
+}
+
+fn status_size(cluster: &SimulatedCluster) -> usize {
+    let statuses = cluster.revisions.iter().map(|found| serde_json::to_string(&found.status).expect("JSON").len());
+    statuses.max().unwrap_or_default()
+}
+
+/// etcd refuses objects of more than 1.5 MB, and each poll of a rollout would write the whole status.
+#[test]
+fn status_of_ten_thousand_groups_stays_small() {
+    let name = "wave".repeat(12);
+    let waves: Vec<String> =
+        (0..30).map(|number| format!("{{name: {name}-{number}, groups: 'w = {number}', maxFailures: 100%}}")).collect();
+    let mut cluster = large_cluster(&format!("waves: [{}, {{name: rest}}]", waves.join(", ")), 10_000);
+    for (number, group) in cluster.groups.iter_mut().enumerate() {
+        group.locked = number % 2 == 0;
+        group.blocked = number % 5 == 0;
+        group.annotations.insert("w".to_owned(), (number % 31).to_string());
+        group.unusable_images.extend((number % 3 == 0).then(|| "ami-2".to_owned()));
+    }
+    cluster.image = "ami-2".into();
+    for _ in 0..6 {
+        cluster.poll();
+        assert!(status_size(&cluster) < 256 * 1024, "{} bytes", status_size(&cluster));
+    }
+    let status = cluster.revision("r2").status.clone().expect("a status");
+    let counts = status.groups.expect("counts");
+    assert_eq!((counts.affected, status.behind.len(), status.phase), (10_000, 50, Some(RolloutPhase::Rolling)));
+}
+
+/// A few of the edits of a busy day in a large cluster: they disturb the same few tenants, and then cost nothing.
+#[test]
+fn changes_one_after_the_other_reach_the_same_few_of_two_thousand_groups() {
+    let mut cluster = large_cluster("waves: [{name: few, percent: 5, soak: 1h}, {name: rest}]", 2000);
+    for number in 2..7 {
+        cluster.image = format!("ami-{number}");
+        cluster.run(3);
+    }
+    cluster.run_until(|cluster| cluster.waves("r6")[0].1 == WaveState::Soaking);
+    let writes = cluster.writes;
+    cluster.run(3);
+    assert_eq!(cluster.writes, writes, "a soak writes nothing");
+    let newest = cluster.images().iter().filter(|image| *image == "ami-6").count();
+    let touched = cluster.groups.iter().filter(|group| !group.log.is_empty()).count();
+    assert_eq!((newest, touched), (100, 100), "the others are not disturbed");
+    assert!(status_size(&cluster) < 64 * 1024, "{} bytes", status_size(&cluster));
+}
+
 /// An admin who edits often fills neither the history nor a status, and nothing of it outlives the last change.
 #[test]
 fn fifty_changes_one_after_the_other_leave_a_short_history() {

@@ -9,6 +9,7 @@ use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use crate::api::{BoundariesRevision, RolloutPhase};
 use crate::boundaries::ROLLOUT_KEY;
 use crate::boundaries::active::select_active;
+use crate::index::image_aliases::ImageAliases;
 use crate::rollout::{
     Current, History, HistoryStep, Images, RolloutView, is_confirmed, may_move_images, moved, next_step, with_images,
     without_images,
@@ -103,6 +104,25 @@ fn new_image_is_a_revision_of_the_same_texts() {
     assert!(!cluster.publish("ami-3"), "a rollout that is under way does not begin again");
     cluster.set_phase(RolloutPhase::Complete);
     assert!(cluster.publish("ami-3"));
+}
+
+/// EKS upgrades the control plane, and AWS names another image for the new version. It reaches the groups in waves, and those
+/// that wait launch the image of before.
+#[test]
+fn upgrade_of_the_control_plane_is_a_revision_that_waits_for_its_wave() {
+    let (mut cluster, aliases) = (Cluster::new(), ImageAliases::default());
+    let publishes = [("/1.33/al2023", "ami-1"), ("/1.34/al2023", "ami-134")];
+    for (parameter, image) in publishes {
+        aliases.note(ALIAS, parameter);
+        let asked = aliases.parameters();
+        let answer = publishes.iter().find(|(parameter, _)| *parameter == asked[ALIAS]).expect("AWS has it").1;
+        assert_eq!((answer, cluster.publish(answer)), (image, image == "ami-134"), "{parameter}");
+    }
+    let view = cluster.view();
+    let stable = view.stable.clone().expect("r1");
+    assert_eq!((view.target.images[ALIAS].as_str(), stable.images[ALIAS].as_str()), ("ami-134", "ami-1"));
+    assert!(!view.is_return() && !view.is_wave_open(0, Timestamp::UNIX_EPOCH), "it waits for its wave");
+    assert!(!aliases.first().contains_key(ALIAS), "no group takes it as the first image");
 }
 
 /// An image that failed must not roll out again with the next poll, nor with the next change of the ConfigMap.

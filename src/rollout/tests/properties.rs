@@ -4,15 +4,15 @@ use std::collections::BTreeSet;
 
 use proptest::prelude::*;
 
-use super::simulated_cluster::{Group, RecordedAction, SimulatedCluster, group, image_of};
+use super::judges::{check_at_once, check_gates, check_invariants};
+use super::simulated_cluster::{Group, RecordedAction, SimulatedCluster, group};
+use crate::api::RolloutPhase;
 use crate::api::names::annotation;
-use crate::api::{RolloutPhase, WaveState};
-use crate::boundaries::ROLLOUT_KEY;
 use crate::rollout::SwitchReason;
 
 /// What happens between two polls.
 #[derive(Clone, Debug)]
-enum Action {
+pub(super) enum Action {
     Poll(usize),
     Image(usize),
     Tag(usize),
@@ -37,9 +37,11 @@ enum Action {
     Approve,
     Urgent,
     Restart,
+    /// Its tenant's edit makes a node outdated.
+    Outdate(usize),
 }
 
-fn any_action() -> impl Strategy<Value = Action> {
+pub(super) fn any_action() -> impl Strategy<Value = Action> {
     prop_oneof![
         8 => (1..40usize).prop_map(Action::Poll),
         3 => (1..5usize).prop_map(Action::Image),
@@ -68,7 +70,7 @@ fn any_action() -> impl Strategy<Value = Action> {
     ]
 }
 
-const POLICIES: [&str; 8] = [
+pub(super) const POLICIES: [&str; 8] = [
     "waves: [{name: w0, percent: 50, atOnce: 1}, {name: w2, atOnce: 1}]",
     "waves: [{name: w0, namespaces: 'wave = 0', soak: 5m}, {name: w1, namespaces: 'wave = 1', soak: 2m}, {name: w2}]",
     "{onFailure: return, waves: [{name: w0, percent: 20, soak: 3m}, {name: w1, percent: 50}, {name: w2}]}",
@@ -79,13 +81,13 @@ const POLICIES: [&str; 8] = [
     "{budget: {nodes: 1}, patience: 10m, waves: [{name: w0, percent: 50, approval: admin}, {name: w1, namespaces: 'wave = 1', atOnce: 1}, {name: w2}]}",
 ];
 
-fn some_group(number: usize) -> Group {
+pub(super) fn some_group(number: usize) -> Group {
     let mut found = group(&format!("g{number}"));
     found.namespace = [("wave".to_owned(), (number % 3).to_string())].into();
     found
 }
 
-fn apply(cluster: &mut SimulatedCluster, action: &Action, made: &mut usize) {
+pub(super) fn apply(cluster: &mut SimulatedCluster, action: &Action, made: &mut usize) {
     let target = cluster.revisions.last().and_then(|revision| revision.metadata.name.clone()).expect("a revision");
     let count = cluster.groups.len();
     match action {
@@ -138,96 +140,12 @@ fn apply(cluster: &mut SimulatedCluster, action: &Action, made: &mut usize) {
             }
         }
         Action::Restart => cluster.restart(),
-    }
-}
-
-/// No revision is deleted that a group has or would return to, or to which all groups would return.
-fn check_history(before: &SimulatedCluster, after: &SimulatedCluster) -> Result<(), TestCaseError> {
-    let hashes = after.groups.iter().filter(|group| !group.deleted).flat_map(Group::needs);
-    let stable = after.revisions.last().and_then(|found| found.status.as_ref()?.stable.clone());
-    let stable = before.revisions.iter().find(|found| stable.is_some() && found.metadata.name == stable);
-    for hash in hashes.chain(stable.map(|found| &found.spec.hash)) {
-        let is_deleted = before.number_of(hash).is_some() && after.number_of(hash).is_none();
-        prop_assert!(!is_deleted, "r{:?} is deleted", before.number_of(hash));
-    }
-    Ok(())
-}
-
-/// While a group is not seen, which may be in any wave, none opens or passes.
-fn check_waves(before: &SimulatedCluster, after: &SimulatedCluster, target: &str) -> Result<(), TestCaseError> {
-    let is_unseen = after.groups.iter().any(|group| group.unseen);
-    if !is_unseen || before.phase_of(target) == Some(RolloutPhase::Complete) {
-        return Ok(());
-    }
-    let known = before.waves(target);
-    for (name, state) in after.waves(target) {
-        let old = known.iter().find(|(known, _)| *known == name).map_or(WaveState::Waiting, |(_, state)| *state);
-        prop_assert!(state == WaveState::Waiting || state == old, "{name} of {target} is {state}, and was {old}");
-    }
-    Ok(())
-}
-
-/// Every group that switches to a revision in its wave does so after all waves before it have passed. It never switches
-/// to an older one by a wave. It makes nodes only from what it recorded. A complete rollout has each group, or lists
-/// it.
-fn check_invariants(before: &SimulatedCluster, after: &SimulatedCluster) -> Result<(), TestCaseError> {
-    check_history(before, after)?;
-    let target = after.revisions.last().and_then(|found| found.metadata.name.clone()).unwrap_or_default();
-    check_waves(before, after, &target)?;
-    let is_urgent = after.is_urgent();
-    let view = after.clone().view();
-    let Some(view) = view else {
-        // Nothing waits for a wave any more.
-        let phase = after.phase_of(&target);
-        let has_key = after.revisions.last().is_some_and(|found| found.spec.data.contains_key(ROLLOUT_KEY));
-        // A user may have cleared the status of one that was released before.
-        let was_released = before.clone().view().is_none();
-        let is_complete = phase == Some(RolloutPhase::Complete);
-        prop_assert!(!has_key || is_complete || was_released, "{target} is released, and was {phase:?}");
-        return Ok(());
-    };
-    for (index, group) in after.groups.iter().enumerate() {
-        let old = before.groups.get(index);
-        let known = old.map_or(0, |old| old.log.len());
-        let had = old.and_then(|old| before.number_of(old.status.boundaries_revision.as_deref()?)).unwrap_or_default();
-        for action in &group.log[known..] {
-            let recorded = group.status.boundaries_revision.as_deref().unwrap_or_default();
-            let (number, name) = match action {
-                RecordedAction::Replaced { to, .. } => {
-                    let of_record = view.stored.get(recorded).map(image_of);
-                    prop_assert_eq!(
-                        of_record.as_ref(),
-                        Some(to),
-                        "{} made a node from what it did not record",
-                        group.key
-                    );
-                    continue;
-                }
-                RecordedAction::Switched { number, why: SwitchReason::Wave(name), .. } => (number, name),
-                RecordedAction::Switched { number, why: SwitchReason::Approved(_) | SwitchReason::InPlace, .. } => {
-                    prop_assert!(*number >= had, "{} went from r{had} to r{number}", group.key);
-                    continue;
-                }
-                RecordedAction::Switched { .. } => continue,
-            };
-            prop_assert!(*number >= had, "{} went from r{had} to r{number}", group.key);
-            let waves = after.waves(&target);
-            let position = waves.iter().position(|(wave, _)| wave == name).unwrap_or_default();
-            let open = waves[..position].iter().all(|(_, state)| *state == WaveState::Passed);
-            prop_assert!(open || is_urgent, "{} took {target} in {name} while {waves:?}", group.key);
+        Action::Outdate(index) => {
+            if let Some(node) = cluster.groups[index % count].nodes.first_mut() {
+                *node = "ami-0".into();
+            }
         }
     }
-    let is_complete = |cluster: &SimulatedCluster| cluster.phase_of(&target) == Some(RolloutPhase::Complete);
-    if is_complete(after) && !is_complete(before) {
-        let status = after.clone().revision(&target).status.clone().unwrap_or_default();
-        let is_listed = |group: &Group| status.behind.iter().any(|behind| behind.group == group.key);
-        let hash = Some(view.target.hash.clone());
-        for group in after.groups.iter().filter(|group| !group.deleted) {
-            let has_it = group.status.boundaries_revision == hash || group.waits.is_none();
-            prop_assert!(has_it || is_listed(group), "{} is neither on {target} nor listed: {status:?}", group.key);
-        }
-    }
-    Ok(())
 }
 
 /// Whether nodes may be replaced at a time, computed independently of the code: 22:00 to 04:00 in Berlin, beginning on working
@@ -309,6 +227,7 @@ proptest! {
                 let before = cluster.clone();
                 cluster.poll();
                 check_invariants(&before, &cluster)?;
+                check_gates(&before, &cluster)?;
             }
         }
         // People end their orders and locks, and a good change follows.
@@ -324,6 +243,48 @@ proptest! {
         prop_assert_eq!(cluster.phase(&target), RolloutPhase::Complete);
         let images = cluster.images();
         prop_assert!(images.iter().all(|image| image.is_empty() || image == "ami-9"), "{:?}", images);
+    }
+}
+
+/// What leaves it to the waves alone how many groups replace nodes.
+fn any_undirected_action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        6 => (1..20usize).prop_map(Action::Poll),
+        2 => (1..5usize).prop_map(Action::Image),
+        1 => (0..8usize).prop_map(Action::TenantEdit),
+        2 => (0..8usize, any::<bool>()).prop_map(|(index, blocks)| Action::Block(index, blocks)),
+        1 => (0..8usize).prop_map(Action::Delete),
+        1 => (0..100usize).prop_map(Action::Create),
+        1 => (0..8usize).prop_map(|index| Action::Tenant(index, false)),
+        2 => Just(Action::Restart),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// An admin limits how many tenants have nodes replaced at once. New leaders and blocked drains must not raise that.
+    #[test]
+    fn no_more_groups_than_at_once_replace_nodes(
+        limit in 1..3usize,
+        actions in prop::collection::vec(any_undirected_action(), 1..20),
+    ) {
+        let waves = format!("{{name: w0, percent: 50, atOnce: {limit}}}, {{name: w2, atOnce: {limit}}}");
+        // No group is given up in this time.
+        let policy = format!("{{patience: 240h, waves: [{waves}]}}");
+        let mut cluster = SimulatedCluster::new(&policy, (0..8).map(some_group).collect());
+        let mut made = 0;
+        for action in &actions {
+            let polls = if let Action::Poll(count) = action { *count } else { 1 };
+            if !matches!(action, Action::Poll(_)) {
+                apply(&mut cluster, action, &mut made);
+            }
+            for _ in 0..polls {
+                let before = cluster.clone();
+                cluster.poll();
+                check_at_once(&before, &cluster, limit)?;
+            }
+        }
     }
 }
 

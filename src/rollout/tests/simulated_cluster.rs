@@ -307,6 +307,14 @@ impl SimulatedCluster {
         view
     }
 
+    /// The rollout as the next poll finds it, with the orders of now.
+    pub(super) fn next_view(&self) -> Option<Arc<RolloutView>> {
+        let mut next = self.clone();
+        next.now += POLL;
+        next.store();
+        next.view()
+    }
+
     /// Polls `count` times.
     pub(super) fn run(&mut self, count: usize) {
         (0..count).for_each(|_| self.poll());
@@ -650,6 +658,11 @@ fn defaults_of(content: &StoredRevision) -> Arc<serde_json::Value> {
     MERGED.with_borrow_mut(|merged| merged.entry(key).or_insert_with(merge).clone())
 }
 
+/// Whether two contents make the same of a group.
+pub(super) fn have_same_effect(one: &StoredRevision, other: &StoredRevision) -> bool {
+    defaults_of(one) == defaults_of(other)
+}
+
 impl Group {
     pub(super) fn group_view<'a>(&'a self, forecast: &'a RevisionImpact, lock: Option<&'a str>) -> GroupView<'a> {
         GroupView {
@@ -679,6 +692,17 @@ impl Group {
         self.status.boundaries_revision.iter().chain(previous).collect()
     }
 
+    /// Whether the target makes the same of it as the revision that its status names.
+    pub(super) fn is_unchanged_by(&self, view: &RolloutView) -> bool {
+        let own = self.status.boundaries_revision.as_deref().and_then(|hash| view.stored.get(hash));
+        own.is_some_and(|own| have_same_effect(own, &view.target))
+    }
+
+    /// Whether AWS does not answer, and has not yet answered what the target changes in it.
+    pub(super) fn is_unassessed(&self, view: &RolloutView) -> bool {
+        !self.answers && self.known_forecast(view) == RevisionImpact::Unknown
+    }
+
     fn forecast_inputs(&self, view: &RolloutView) -> String {
         let settled = self.status.rollout.as_ref().and_then(|record| record.settled.as_ref());
         let own = &self.status.boundaries_revision;
@@ -693,7 +717,7 @@ impl Group {
     fn forecast(&self, view: &RolloutView) -> RevisionImpact {
         let target = image_of(&view.target);
         let own = self.status.boundaries_revision.as_deref().and_then(|hash| view.stored.get(hash));
-        if own.is_some_and(|own| own.hash == view.target.hash || defaults_of(own) == defaults_of(&view.target)) {
+        if own.is_some_and(|own| own.hash == view.target.hash || have_same_effect(own, &view.target)) {
             return RevisionImpact::Untouched;
         }
         if self.unusable_images.contains(&target) {

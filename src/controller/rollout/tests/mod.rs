@@ -2,6 +2,7 @@
 //! state.
 
 mod forecasts;
+mod plan;
 mod replacements;
 mod stored_revisions;
 mod switching;

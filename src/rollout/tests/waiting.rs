@@ -1,0 +1,124 @@
+//! What waits costs nothing and changes nothing: a rollout that makes no progress writes nothing, and a group whose turn has
+//! not come does what it would do without the change.
+
+use proptest::prelude::*;
+
+use super::properties::{Action, POLICIES, any_action, apply, some_group};
+use super::simulated_cluster::{Group, SimulatedCluster, image_of};
+
+/// What happens in a cluster, as text: whatever else its statuses say follows from that.
+fn visible(cluster: &SimulatedCluster) -> String {
+    let newest = cluster.newest();
+    let groups: Vec<_> = cluster.groups.iter().map(|group| (&group.key, &group.status, group.log.len())).collect();
+    let slow = cluster.revisions.last().and_then(|found| found.status.clone()).unwrap_or_default().slow;
+    format!("{newest} {:?} {:?} {slow:?} {groups:?}", cluster.phase_of(&newest), cluster.waves(&newest))
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// A rollout waits for days: in soaks, for approvals, and after a halt. A write with each poll would fill the audit log
+    /// and wake every watcher.
+    #[test]
+    fn poll_that_changes_nothing_writes_nothing(
+        policy in prop::sample::select(POLICIES[..5].to_vec()),
+        bad in prop::option::of(2..5usize),
+        actions in prop::collection::vec(any_action(), 1..20),
+    ) {
+        let mut cluster = SimulatedCluster::new(policy, (0..6).map(some_group).collect());
+        cluster.groups[0].bad_images.extend(bad.map(|image| format!("ami-{image}")));
+        let mut made = 0;
+        // Windows, delays and budgets change what the status says while nothing else happens.
+        let is_timeless = |action: &&Action| !matches!(action, Action::Policy(number) if *number >= 5);
+        for action in actions.iter().filter(is_timeless) {
+            let polls = if let Action::Poll(count) = action { *count } else { 4 };
+            if !matches!(action, Action::Poll(_)) {
+                apply(&mut cluster, action, &mut made);
+            }
+            let mut was_quiet = false;
+            for _ in 0..polls {
+                let (before, writes) = (visible(&cluster), cluster.writes);
+                cluster.poll();
+                let is_quiet = before == visible(&cluster);
+                // The first quiet poll may record what the one before did.
+                let is_silent = !was_quiet || !is_quiet || cluster.writes == writes;
+                prop_assert!(is_silent, "{action:?}: a poll wrote {:?}", cluster.revisions.last());
+                was_quiet = is_quiet;
+            }
+        }
+    }
+}
+
+/// What tenants do, and what happens to the controller.
+fn any_tenant_action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        4 => (1..20usize).prop_map(Action::Poll),
+        2 => (0..6usize).prop_map(Action::Outdate),
+        1 => (0..6usize).prop_map(Action::TenantEdit),
+        1 => (0..6usize, any::<bool>()).prop_map(|(index, locks)| Action::Lock(index, locks)),
+        1 => (0..6usize, any::<bool>()).prop_map(|(index, blocks)| Action::Block(index, blocks)),
+        1 => (0..100usize).prop_map(Action::Create),
+        1 => Just(Action::Restart),
+    ]
+}
+
+/// What admins do about the change.
+fn any_admin_action() -> impl Strategy<Value = Action> {
+    prop_oneof![
+        3 => (1..5usize).prop_map(Action::Image),
+        1 => (0..3usize).prop_map(Action::Comment),
+        1 => any::<bool>().prop_map(Action::Pause),
+        1 => Just(Action::Abort),
+        1 => Just(Action::Retry),
+    ]
+}
+
+/// The image that a group launches.
+fn launched_image(cluster: &SimulatedCluster, group: &Group) -> Option<String> {
+    let view = cluster.clone().view()?;
+    view.stored.get(group.status.boundaries_revision.as_deref()?).map(image_of)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
+
+    /// A change that has not been approved for a tenant must not reach it in any other way, whatever happens to it in the
+    /// canary: the tenant's nodes are those that it would have without the change, and so are its new groups.
+    #[test]
+    fn group_that_waits_does_what_it_would_do_without_the_change(
+        on_failure in prop::sample::select(vec!["halt", "return"]),
+        is_bad in any::<bool>(),
+        actions in prop::collection::vec(
+            prop_oneof![
+                2 => any_tenant_action().prop_map(|action| (false, action)),
+                1 => any_admin_action().prop_map(|action| (true, action)),
+            ],
+            1..25,
+        ),
+    ) {
+        let waves = "{name: w0, namespaces: 'wave = 0', soak: 1m}, {name: w1, approval: admin}";
+        let policy = format!("{{onFailure: {on_failure}, waves: [{waves}]}}");
+        let mut changed = SimulatedCluster::new(&policy, (0..6).map(some_group).collect());
+        changed.groups[0].bad_images.extend(is_bad.then(|| "ami-2".to_owned()));
+        let mut unchanged = changed.clone();
+        let mut made = [0; 2];
+        for (is_admins, action) in &actions {
+            let polls = if let Action::Poll(count) = action { *count } else { 1 };
+            if !matches!(action, Action::Poll(_)) {
+                apply(&mut changed, action, &mut made[0]);
+            }
+            if !is_admins && !matches!(action, Action::Poll(_)) {
+                apply(&mut unchanged, action, &mut made[1]);
+            }
+            changed.run(polls);
+            unchanged.run(polls);
+        }
+        let waits = |group: &Group| group.namespace.get("wave").is_some_and(|wave| wave != "0");
+        for (group, other) in changed.groups.iter().zip(&unchanged.groups).filter(|(group, _)| waits(group)) {
+            prop_assert_eq!(&group.key, &other.key);
+            prop_assert_eq!((&group.log, &group.nodes), (&other.log, &other.nodes), "{}", &group.key);
+            let images = (launched_image(&changed, group), launched_image(&unchanged, other));
+            prop_assert_eq!(images.0, images.1, "{}", &group.key);
+        }
+    }
+}
