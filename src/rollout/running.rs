@@ -10,8 +10,8 @@ use crate::api::InstanceGroupStatus;
 /// ones before it has counted those that its predecessor began.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Running {
-    /// Name of the target that all of this is about.
-    target: Option<String>,
+    /// What all of this is about.
+    subject: Option<Subject>,
     /// How many groups of each wave the last poll found.
     waves: Vec<usize>,
     /// Groups that switched to the target and that no poll has found with it yet: their wave, and whether a poll has
@@ -19,10 +19,25 @@ pub(crate) struct Running {
     switched: BTreeMap<String, (usize, bool)>,
 }
 
+/// The target, and the waves in their order. An admin may edit the waves while groups replace nodes for the target, and the
+/// counts of other waves would let more groups begin than `atOnce` allows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Subject {
+    target: String,
+    waves: Vec<String>,
+}
+
+impl Subject {
+    fn of(view: &RolloutView) -> Self {
+        let waves = view.policy.waves.iter().map(|wave| wave.name.clone()).collect();
+        Self { target: view.target.name.clone(), waves }
+    }
+}
+
 impl Running {
-    /// Whether the groups were counted for this target.
+    /// Whether the groups were counted for this target and these waves.
     pub(crate) fn is_known(&self, view: &RolloutView) -> bool {
-        self.target.as_ref() == Some(&view.target.name)
+        self.subject.as_ref() == Some(&Subject::of(view))
     }
 
     /// Counts the groups by their statuses alone, before the first poll.
@@ -39,7 +54,7 @@ impl Running {
                 found[position.unwrap_or(waves.len() - 1)] += 1;
             }
         }
-        *self = Self { target: Some(view.target.name.clone()), waves: found, switched: BTreeMap::new() };
+        *self = Self { subject: Some(Subject::of(view)), waves: found, switched: BTreeMap::new() };
     }
 
     /// Takes over what a poll found. A group whose switch it did not see yet stays counted until the next one.
@@ -47,7 +62,7 @@ impl Running {
         if !self.is_known(view) {
             self.switched.clear();
         }
-        self.target = Some(view.target.name.clone());
+        self.subject = Some(Subject::of(view));
         self.waves = summary.waves.iter().map(|wave| wave.rolling).collect();
         self.switched
             .retain(|key, (_, is_missed)| summary.without_target.contains(key) && !std::mem::replace(is_missed, true));

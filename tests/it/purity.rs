@@ -89,9 +89,10 @@ const RAW_ANNOTATIONS: [(&str, &str); 9] = [
 ];
 
 /// Files that read annotations of other kinds of objects.
-const OTHER_OBJECTS: [&str; 7] = [
+const OTHER_OBJECTS: [&str; 8] = [
     "src/cli/plan/snapshot.rs",
     "src/cli/rollout",
+    "src/controller/revisions.rs",
     "src/cli/status",
     "src/controller/watches",
     "src/index/nodes",

@@ -162,37 +162,6 @@ async fn new_leader_asks_what_the_target_means_before_a_group_takes_it() {
     }
 }
 
-/// An admin's new default may be a map where one tenant has a list. That tenant keeps its nodes, and the admin reads why.
-#[tokio::test]
-async fn change_that_cannot_be_merged_with_a_group_is_not_given_to_it() {
-    let map = |boundaries: &str, defaults: &str| -> BTreeMap<String, String> {
-        [("rollout", "waves: [{name: all}]"), ("boundaries", boundaries), ("defaults", defaults)]
-            .map(|(key, text)| (key.into(), text.into()))
-            .into()
-    };
-    let tags = "spec: {eks: {configuration: {tags: {owner: platform}}}}";
-    let data = map("shared: {merge: [spec.eks.configuration.tags]}", tags);
-    let active = Arc::new(select_active(Some(&data), None, true).0);
-    let before = map("restricted: [spec.eks.configuration.image]", "spec: {}");
-    let mut view = RolloutView::of_content(&[], Some(&before), &data, &active, None).expect("a rollout");
-    view.status.phase = Some(RolloutPhase::Rolling);
-    let passed = WaveStatus { name: "all".into(), state: Some(WaveState::Passed), ..WaveStatus::default() };
-    view.status.waves = vec![passed];
-    let mut object = json!(group(1, (false, 2, 2, false), &view));
-    object["spec"] = json!({"eks": {"configuration": {"tags": [{"key": "mine", "value": "x"}]}}});
-    let group: InstanceGroup = serde_json::from_value(object).expect("a group");
-    let stores = stores(std::slice::from_ref(&group), &view, &["team"]);
-    stores.rollout.forget(&key(&group));
-    let (test, writes) = controller(stores);
-    let (ctx, now) = (&test.ctx, Timestamp::now());
-    switch_revision(&group, &key(&group), ctx, now).await.expect("an action");
-    assert!(writes.lock().unwrap().is_empty(), "it keeps what it has");
-    let planned = decide_and_count(&group, &view, &ctx.stores, &ctx.planner, now).await.expect("a Namespace");
-    let RevisionImpact::CannotUse { reason, message } = &planned.forecast else { panic!("{:?}", planned.forecast) };
-    assert!(reason == "InvalidSpec" && message.contains("cannot be merged"), "{reason}: {message}");
-    assert!(planned.fails_wave, "the wave counts it");
-}
-
 /// A process that has just become the leader does not know yet whether a rollout is under way. No group may take the
 /// newest content meanwhile.
 #[tokio::test]
