@@ -66,7 +66,7 @@ mod tests {
     use super::*;
     use crate::api::WaveState;
 
-    /// A rollout that waits for a person, or a group that has been behind for a month, rings nobody otherwise.
+    /// A rollout that waits for a person, or a group that has been behind for a month, raises no alert otherwise.
     #[test]
     fn levels_show_what_waits_and_for_how_long() {
         let mut view = open_rollout("release: \"2026-08-20\"\nwaves: [{name: canary}, {name: rest, approval: admin}]");
