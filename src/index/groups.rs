@@ -87,10 +87,10 @@ impl IndexedGroup {
         entry
     }
 
-    /// For a group that is gone for the controller: it uses no role, removes no join entry and waits in no queue.
+    /// For a group that is gone for the controller: it uses no role and no node group, removes no join entry and waits in no
+    /// queue.
     fn without_shared_resources(self) -> Self {
-        let IndexedGroup { namespace, scaling_group, .. } = self;
-        IndexedGroup { namespace, scaling_group, ..IndexedGroup::default() }
+        IndexedGroup { namespace: self.namespace, ..IndexedGroup::default() }
     }
 }
 

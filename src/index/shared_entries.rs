@@ -182,5 +182,10 @@ mod tests {
         assert!(index.others_have_access_entry("arn:r", "team/b"), "the migration to access entries continues");
         upsert_group(&index, "a", false, &held);
         assert_eq!(deletion_order_of(&index, "b"), DeletionOrder::Keep, "a new group has no finalizer yet");
+        let served = |finalizer: &str| json!({ "metadata": { "finalizers": [finalizer] }, "status": { "activeScalingGroupName": "asg-1" } });
+        for (finalizer, users) in [(FINALIZER, 1), ("example.com/other", 0)] {
+            upsert_group(&index, "a", true, &served(finalizer));
+            assert_eq!(index.with_scaling_group("asg-1").len(), users, "{finalizer}: whose node group it may be");
+        }
     }
 }

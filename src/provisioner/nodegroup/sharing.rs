@@ -56,7 +56,10 @@ fn sharing_groups(o: &Observer<'_>, id: &GroupId, found: &Nodegroup) -> BTreeSet
         return BTreeSet::new();
     }
     let mut groups = named_by_others(o, id, found);
-    groups.extend(o.group_index.undecodable_namesakes(id));
+    // The Keiko controller gives a node group the name of its InstanceGroup.
+    if found.name.nodegroup == id.name {
+        groups.extend(o.group_index.undecodable_namesakes(id));
+    }
     groups
 }
 
