@@ -12,10 +12,10 @@ use crate::util::calendar::{Window, WindowState, parse_window, window_state};
 
 impl RolloutView {
     /// Until when waves, soaks, windows, freezes, deferrals, approvals and delays do not count; `None` when they count now.
-    /// By the policy, a new image of AWS is never urgent: no admin decided it. An order is about one revision, so that it
-    /// needs no end.
+    /// By the policy, a new image of AWS is never urgent: no admin decided it. An order is about one revision, and ends
+    /// when that is complete.
     pub(crate) fn urgent_until(&self, now: Timestamp) -> Option<Timestamp> {
-        if self.orders.urgent {
+        if self.orders.urgent && self.phase() != RolloutPhase::Complete {
             return Some(Timestamp::MAX);
         }
         urgent_until(&self.policy, self.arrived()).filter(|until| now < *until && !self.is_image_change())

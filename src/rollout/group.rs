@@ -115,7 +115,11 @@ impl GroupView<'_> {
         let own = self.recorded(view)?;
         let is_newer =
             |stored: &&StoredRevision| stored.number > own.number && stored.stop != Some(RolloutEnd::Aborted);
-        view.stored.values().filter(is_newer).filter_map(|stored| stored.created).min()
+        let since = view.stored.values().filter(is_newer).filter_map(|stored| stored.created).min()?;
+        // Contents that left the group untouched are not recorded in its status.
+        let pending = self.status.conditions.iter().find(|found| found.r#type == condition::ROLLOUT_PENDING);
+        let pending = pending.filter(|found| found.is_true()).and_then(|found| found.last_transition_time.as_deref());
+        Some(pending.and_then(|at| at.parse().ok()).map_or(since, |at: Timestamp| at.max(since)))
     }
 
     /// Whether no content has an effect on it: the one that it has and the target exclude its namespace.

@@ -48,11 +48,17 @@ pub(super) async fn resume(args: OrderArgs) -> anyhow::Result<ExitCode> {
             Some(RolloutPhase::Returning | RolloutPhase::Aborted) => "begins again at the first wave",
             _ => "continues",
         };
+        // What has failed must not reach every group at once.
+        let ends_urgency = orders.urgent && (halted || orders.aborted);
+        if ends_urgency {
+            patch["urgent"] = json!(false);
+        }
+        let urgency = if ends_urgency { "; it is no longer urgent" } else { "" };
         let failed = match has_refusals {
             true => "; groups on which it failed take it again in their wave",
             false => "",
         };
-        Ok((patch, format!("{name} {how}{failed}")))
+        Ok((patch, format!("{name} {how}{failed}{urgency}")))
     })
     .await
 }

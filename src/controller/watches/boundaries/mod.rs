@@ -109,7 +109,7 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     }
     ctx.stores.boundaries_not_stored.store(is_refused, Ordering::Release);
     let content_warnings = active.warnings.len();
-    warn_about_flags_and_times(&mut active, data.as_ref(), ctx);
+    let time_warnings = warn_about_flags_and_times(&mut active, data.as_ref(), ctx);
     active.warnings.extend(live.and_then(|map| unknown_lock(map.annotations())));
     let valid = matches!(active.source, BoundariesSource::Live | BoundariesSource::NotConfigured);
     let is_change = |old: &ActiveBoundaries| {
@@ -147,7 +147,8 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
         }
     }
     ctx.stores.boundaries_reported.store(ctx.is_leader(), Ordering::Release);
-    let (revision, warnings) = (active.revision.clone(), active.warnings.len());
+    // A metric that counts the warnings about times would keep its value after the freeze that they are about.
+    let (revision, warnings) = (active.revision.clone(), active.warnings.len() - time_warnings);
     let active = Arc::new(active);
     // The groups must know that the new content waits for its wave before they see it.
     let view = match reads && is_served {
@@ -170,14 +171,17 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     ctx.metrics.set_boundaries(Some(revision.as_str()).filter(|r| !r.is_empty()), valid, warnings);
 }
 
-/// Adds warnings about parts of the live ConfigMap that depend on the flags of this process, or on the time.
-fn warn_about_flags_and_times(active: &mut ActiveBoundaries, data: Option<&ConfigMapData>, ctx: &Context) {
+/// Adds warnings about parts of the live ConfigMap that depend on the flags of this process, or on the time. Returns how
+/// many depend on the time.
+fn warn_about_flags_and_times(active: &mut ActiveBoundaries, data: Option<&ConfigMapData>, ctx: &Context) -> usize {
     let data = data.filter(|_| active.source == BoundariesSource::Live);
-    if let (Some(boundaries), Some(data)) = (&active.boundaries, data) {
-        let has_cluster = ctx.planner.settings.cluster_name.is_some();
-        active.warnings.extend(boundaries.flag_warnings(data, ctx.prometheus.is_some(), has_cluster));
-        active.warnings.extend(boundaries.time_warnings(data, Timestamp::now()));
-    }
+    let (Some(boundaries), Some(data)) = (&active.boundaries, data) else { return 0 };
+    let has_cluster = ctx.planner.settings.cluster_name.is_some();
+    active.warnings.extend(boundaries.flag_warnings(data, ctx.prometheus.is_some(), has_cluster));
+    let of_times = boundaries.time_warnings(data, Timestamp::now());
+    let count = of_times.len();
+    active.warnings.extend(of_times);
+    count
 }
 
 /// The warning about a lock on the ConfigMap whose value does not lock. In an emergency, an admin would not notice a
