@@ -257,6 +257,18 @@ fn externally_deleted_resource_is_reported() {
     assert!(
         deletion_events(&without_group)[0].starts_with("the scaling group demo-team-web was deleted by another client")
     );
+    let with_another_name = known().with(remove_scaling_group).with(|s| {
+        s.status.active_scaling_group_name = Some("demo-team-before".into());
+        s.status.active_launch_template_name = Some("demo-team-before-20260102030405".into());
+        s.state.template = None;
+        s.state.versions.clear();
+    });
+    let messages = deletion_events(&with_another_name.plan());
+    assert!(
+        messages[0].starts_with("the scaling group demo-team-before was deleted by another client; the controller creates it again as demo-team-web with new nodes"),
+        "{messages:?}"
+    );
+    assert_eq!(messages.len(), 1, "the controller itself deletes the template of the old name: {messages:?}");
     let without_template = known().with(|s| {
         let tags = s.resolved.ownership_tags.clone();
         let profile = s.state.instance_profile.as_mut().expect("a profile");

@@ -61,8 +61,10 @@ pub(crate) fn ensure_version(input: &PlanInput, builder: &mut PlanBuilder) -> Op
             version: new_version(input, None),
         };
         builder.events.extend(launch_warnings(r));
-        let recorded = input.status.template.as_ref().is_some_and(|recorded| recorded.id.is_some());
-        if recorded && input.status.nodes.is_some() {
+        let was_created = input.status.template.as_ref().is_some_and(|recorded| recorded.id.is_some());
+        // With another name, the controller itself deletes the one that it had.
+        let has_same_name = input.status.active_launch_template_name.as_ref() == Some(&r.names.template);
+        if was_created && has_same_name && input.status.nodes.is_some() {
             let what = format!("the launch template {}", r.names.template);
             builder.events.push(recreated(&what, "DeleteLaunchTemplate", &consequence_of_new_template(input)));
         }

@@ -25,11 +25,12 @@ pub(crate) fn create_scaling_group(input: &PlanInput, pin: Pin, builder: &mut Pl
     let name = group.name.clone();
     // The status counts nodes once the scaling group has been observed.
     if input.status.nodes.is_some() {
-        builder.events.push(recreated(
-            &format!("the scaling group {name}"),
-            "DeleteAutoScalingGroup",
-            " with new nodes",
-        ));
+        let recorded = input.status.active_scaling_group_name.as_deref().filter(|recorded| !recorded.is_empty());
+        let deleted = recorded.unwrap_or(&name);
+        // Another owner may have taken the name.
+        let consequence = if deleted == name { " with new nodes".into() } else { format!(" as {name} with new nodes") };
+        let what = format!("the scaling group {deleted}");
+        builder.events.push(recreated(&what, "DeleteAutoScalingGroup", &consequence));
     }
     builder.push(EksStep::CreateGroup { group, pin });
     if !desired.suspended_processes.is_empty() {
