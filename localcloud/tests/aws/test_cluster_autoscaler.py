@@ -45,6 +45,12 @@ def wait_size(site, name, size):
     wait_until(lambda: show(site, name)["DesiredCapacity"] == size >= len(instances(site, name)), f"{size} as the size of {name}")
 
 
+def failures(site, name):
+    """The activities of a scaling group that failed."""
+    activities = site.asg.describe_scaling_activities(AutoScalingGroupName=name)["Activities"]
+    return [activity for activity in activities if activity["StatusCode"] == "Failed"]
+
+
 def calls(site, name, operation="TerminateInstanceInAutoScalingGroup"):
     """Its calls of one operation for a group."""
     members = {line["id"] for line in events(site.cloud["aws_log"], kind="state", object="instance", group=name)}
@@ -101,12 +107,16 @@ def test_a_scale_out_that_cannot_launch_is_reverted_at_once(site, joined, autosc
     """aws/auto_scaling_groups.go, isNodeGroupAvailable: an activity that failed since it set the size itself is enough."""
     name = launch(site, joined, 1)
     site.ready(name)
-    autoscale(name)
     site.control.post("launch-failure", group=name, code="InsufficientInstanceCapacity")
     site.asg.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=3)
+    wait_until(lambda: failures(site, name), "a launch that failed")
+    # A launch that fails while the autoscaler sets the size would count as one after it.
+    site.asg.suspend_processes(AutoScalingGroupName=name, ScalingProcesses=["Launch"])
+    autoscale(name)
     wait_size(site, name, 1)
     assert [call["DesiredCapacity"] for call in calls(site, name, "SetDesiredCapacity")] in ([1], ["1"])
     site.control.post("launch-failure", group=name, code=None)
+    site.asg.resume_processes(AutoScalingGroupName=name, ScalingProcesses=["Launch"])
     site.asg.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=2)
     site.ready(name, 2)
     time.sleep(1)
