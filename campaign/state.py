@@ -26,6 +26,8 @@ CHANCE = [
 """What differs from run to run: identifiers, addresses, moments."""
 OF_THE_PLACE = re.compile(r"hostname|topology|failure-domain|instance-type|eks\.amazonaws\.com/(nodegroup-image|sourceLaunchTemplate)|local\.instance-manager|k8s\.io/")
 """Labels of a Node that say where and what its instance is. AWS chooses that."""
+HASHED_NAME = re.compile(rf"\b(demo-{NAMESPACE}-[a-z]+)-[0-9a-f]{{8}}\b")
+"""The name of a scaling group or role while another owner has the group's first one."""
 IN_PLACE = "instancemgr.keikoproj.io/in-place"
 """The annotation of a Node that says what it got while it ran."""
 
@@ -75,7 +77,15 @@ def group_state(run, group, content_of=None):
         "aws-auth": entries,
         "nodes": distinct(node_state(node) for node in nodes),
     }
+    if may_lose_its_name(run, group):
+        value = json.loads(HASHED_NAME.sub(r"\1", json.dumps(value)))
     return masked(value, run["world"])
+
+
+def may_lose_its_name(run, group):
+    """Whether a user makes a scaling group of the group's name that is not the group's, so that it gets another name."""
+    made = [event for event in run["scenario"]["events"] if event.get("name") == "scaling group made again by hand"]
+    return any(event["arguments"]["group"] == group and not event["arguments"]["tagged"] for event in made)
 
 
 def changes_in_place(run, group):

@@ -119,7 +119,8 @@ def delete_each(user, kind, operation, parameter):
 @perturbation("node group made again by hand", needs="eks-managed", when=is_wide, how=["same", "untagged", "other"], later=LATER)
 def node_group_recreated_by_hand(runner, group, how, later):
     """With the group's tags and content it is the group's. A user deletes any other one."""
-    fields = ("scalingConfig", "instanceTypes", "subnets", "amiType", "nodeRole", "capacityType", "diskSize", "labels", "taints", "tags")
+    fields = ("scalingConfig", "instanceTypes", "subnets", "amiType", "nodeRole", "capacityType", "diskSize")
+    fields += ("remoteAccess", "labels", "taints", "tags")
     delete = {"operation": "delete_nodegroup", "arn": "nodegroupArn", "describe": "describe_nodegroup", "result": "nodegroup"}
     for name, found in User(runner, group).each("nodegroups"):
         request = {"clusterName": "demo", "nodegroupName": name, **{key: found[key] for key in fields if found.get(key)}}

@@ -619,6 +619,21 @@ def test_a_node_of_a_deleted_launch_template_is_outdated():
     assert "end_state" in found(end("ami-2"), reference("ami-2"))
 
 
+def test_another_name_while_another_owner_has_the_first_one():
+    """A user's scaling group of that name, without its tags, is left alone, and its deletion does not bring the name back."""
+    def end(name, *events):
+        run = Story().run()
+        run["scenario"]["events"] = list(events)
+        run["end"]["aws"]["profiles"]["camp-alpha"] = {"arn": "arn:1", "role": name, "tags": {}}
+        return run
+
+    plain, hashed = "demo-camp-alpha", "demo-camp-alpha-7b06ecd4"
+    by_hand = {"kind": "perturbation", "name": "scaling group made again by hand", "arguments": {"group": "alpha", "tagged": False, "later": 3}}
+    tagged = {**by_hand, "arguments": {**by_hand["arguments"], "tagged": True}}
+    assert "end_state" not in found(end(hashed, by_hand), end(plain))
+    assert "end_state" in found(end(hashed, tagged), end(plain)) and "end_state" in found(end(hashed), end(plain))
+
+
 def test_a_warm_pool_is_as_large_as_the_desired_capacity_lets_it():
     """AWS keeps it empty while an autoscaler wants as many nodes as may be prepared, and the reference has no autoscaler."""
     def end(desired, *states, least=0, limit=3):
