@@ -370,3 +370,22 @@ async fn nodegroup_that_keiko_controller_created_after_a_return_to_it_is_found()
     let tagged = deletion(&stub, &others, &status("eks-web-2")).await;
     assert_eq!(step_names(&tagged), ["DeleteNodegroup"], "the tags of the step before");
 }
+
+/// The group that adopted it may not tag it, and drains it into the next one. Two owners would undo each other's drains.
+#[tokio::test]
+async fn nodegroup_that_another_group_adopted_and_replaces_is_not_adopted() {
+    let (resolved, stub) = (resolved(), Arc::new(FakeAws::default()));
+    let found = keiko_nodegroup("eks-web-1", &[]);
+    stub.update(|d| _ = d.nodegroups.insert(found.name.to_string(), found));
+    let status = serde_json::from_value(json!({"activeScalingGroupName": "eks-web-1"})).expect("a status");
+    for (recorded, is_shared) in [("demo/web", true), ("another-cluster/web", false)] {
+        let replaces = json!({"activeScalingGroupName": "eks-next", "managed": {"nodegroups": [recorded]}});
+        let cluster = FakeCluster::new(&stub).with_groups(&[namesake("other", &replaces, false)]);
+        let found = observed_state(&cluster.observer(), &resolved, &status, None).await.expect("the observed state");
+        assert_eq!(
+            (found.unproven_nodegroup.is_some(), found.nodegroups.is_empty()),
+            (is_shared, is_shared),
+            "{recorded}"
+        );
+    }
+}
