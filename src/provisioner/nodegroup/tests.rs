@@ -389,3 +389,17 @@ async fn nodegroup_that_another_group_adopted_and_replaces_is_not_adopted() {
         );
     }
 }
+
+/// Keiko controller shares only the node group of the exact name. The nodes of any other would run on without an owner.
+#[tokio::test]
+async fn nodegroup_with_a_hash_in_its_name_is_deleted_beside_a_namesake_of_unknown_status() {
+    let resolved = resolved();
+    let others = [namesake("other", &json!("no object"), false)];
+    for (name, steps) in [(resolved.name.clone(), vec!["TagNodegroup"]), (NodegroupName::new("demo", "web"), vec![])] {
+        let (stub, found) = (Arc::new(FakeAws::default()), nodegroup(&name, &[]));
+        let status = json!({"managed": {"nodegroups": [name.to_string()], "nodegroupArns": [found.arn]}});
+        let status = serde_json::from_value(status).expect("a status");
+        stub.update(|d| _ = d.nodegroups.insert(name.to_string(), found));
+        assert_eq!(step_names(&deletion(&stub, &others, &status).await), steps, "{name}");
+    }
+}
