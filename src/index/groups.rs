@@ -29,6 +29,8 @@ pub(super) struct Inner {
     /// Groups without an access entry by role.
     without_access_entry: ReverseIndex,
     by_scaling_group: ReverseIndex,
+    /// Groups by the managed node groups that they record, as `cluster/nodegroup`.
+    by_nodegroup: ReverseIndex,
     by_namespace: ReverseIndex,
     /// Groups that may have a Fargate profile, by namespace and name as the names of profiles join them.
     by_joined_name: ReverseIndex,
@@ -47,6 +49,7 @@ pub(super) struct IndexedGroup {
     role: Option<String>,
     lacks_access_entry: bool,
     scaling_group: Option<String>,
+    nodegroups: Vec<String>,
     /// The group may be served by a managed node group that its status does not name.
     may_have_unrecorded_nodegroup: bool,
     /// The group may be of the provisioner `eks-fargate`.
@@ -78,9 +81,10 @@ impl IndexedGroup {
         entry.lacks_access_entry = managed != Some(ProvisionerKind::EksManaged)
             && status.join.as_ref().is_none_or(|join| join.access_entry.is_none());
         entry.scaling_group = status.active_scaling_group_name.clone();
+        entry.nodegroups = status.managed.iter().flat_map(|m| m.nodegroups.clone()).collect();
         entry.may_have_unrecorded_nodegroup = managed.is_none_or(|kind| kind == ProvisionerKind::EksManaged)
             && entry.scaling_group.as_ref().is_none_or(String::is_empty)
-            && status.managed.as_ref().is_none_or(|managed| managed.nodegroups.is_empty());
+            && entry.nodegroups.is_empty();
         entry.may_be_fargate = managed.is_none_or(|kind| kind == ProvisionerKind::EksFargate);
         entry.has_profile = status.shows_fargate_profile();
         entry.profile_wait = profile_wait(status);
@@ -252,6 +256,11 @@ impl GroupIndex {
         namesakes(unrecorded.map(|(key, _)| key), id)
     }
 
+    /// The other groups of the name of `id` that record a managed node group (`cluster/nodegroup`).
+    pub(crate) fn recording_namesakes(&self, nodegroup: &str, id: &GroupId) -> BTreeSet<String> {
+        namesakes(self.read().by_nodegroup.0.get(nodegroup).into_iter().flatten(), id)
+    }
+
     /// The other groups of the name of `id` whose status cannot be decoded.
     pub(crate) fn undecodable_namesakes(&self, id: &GroupId) -> BTreeSet<String> {
         namesakes(self.read().unknown.iter(), id)
@@ -314,6 +323,7 @@ impl Inner {
             .filter(|_| entry.lacks_access_entry)
             .for_each(|role| self.without_access_entry.insert(role, &key));
         entry.scaling_group.iter().for_each(|name| self.by_scaling_group.insert(name, &key));
+        entry.nodegroups.iter().for_each(|name| self.by_nodegroup.insert(name, &key));
         entry.instance_types.iter().for_each(|name| self.by_instance_type.insert(name, &key));
         if let Some((cluster, since)) = &entry.profile_wait {
             self.profile_queues.entry(cluster.clone()).or_default().enqueue((since.clone(), key.clone()));
@@ -334,6 +344,7 @@ impl Inner {
         entry.role.iter().for_each(|role| self.by_role.remove(role, key));
         entry.role.iter().for_each(|role| self.without_access_entry.remove(role, key));
         entry.scaling_group.iter().for_each(|name| self.by_scaling_group.remove(name, key));
+        entry.nodegroups.iter().for_each(|name| self.by_nodegroup.remove(name, key));
         self.by_namespace.remove(&entry.namespace, key);
         self.by_joined_name.remove(&joined_name(key), key);
         entry.instance_types.iter().for_each(|name| self.by_instance_type.remove(name, key));

@@ -109,9 +109,13 @@ pub(crate) async fn observe(
 }
 
 /// The access entry of a role that joins through aws-auth, if it lets no node of the group join: it takes precedence. It
-/// only explains why nodes are missing, so that EKS need not answer.
+/// only explains why nodes are missing, so that EKS need not answer. After a failure, no group of the cluster asks again
+/// for the age that a shared read may have.
 async fn overriding_entry(o: &Observer<'_>, desired: &NewAccessEntry, entry_age: Duration) -> AccessEntryState {
     let NewAccessEntry { cluster, principal, kind, .. } = desired;
+    if o.process_state.are_access_entries_in_backoff(cluster, o.shared_max_cache_age, o.now) {
+        return AccessEntryState::NotQueried;
+    }
     match o.inventory.access_entry(cluster, principal, o.shared_max_cache_age, entry_age).await {
         // Whoever created it: this group does not take it over.
         Ok(Some(found)) if !kind.allows(&found.kind) => AccessEntryState::Present(RoleAccessEntry {
@@ -120,7 +124,11 @@ async fn overriding_entry(o: &Observer<'_>, desired: &NewAccessEntry, entry_age:
             created_at: None,
             role_id: None,
         }),
-        Ok(_) | Err(_) => AccessEntryState::NotQueried,
+        Ok(_) => AccessEntryState::NotQueried,
+        Err(_) => {
+            o.process_state.record_unread_access_entries(cluster, o.now);
+            AccessEntryState::NotQueried
+        }
     }
 }
 
@@ -315,6 +323,30 @@ mod tests {
             let cluster = FakeCluster::new(&aws).with_map_roles(&map_roles);
             let observed = observe(&cluster.observer(), query, &status).await.expect("an answer");
             assert_eq!(observed.access_entry.kind(), found, "{needed:?} {nodes_ready} {existing}");
+        }
+    }
+
+    /// Each pass of each group that lacks nodes would call EKS in vain, and raise the alert about denied calls.
+    #[tokio::test]
+    async fn denied_list_of_access_entries_is_asked_for_once_per_cache_age() {
+        let (aws, role) = (Arc::new(FakeAws::default()), "arn:aws:iam::1:role/given");
+        aws.update(|state| state.denied = Some("access entries"));
+        let access_entry = NewAccessEntry {
+            cluster: "demo".into(),
+            principal: role.into(),
+            kind: AccessEntryType::Ec2Linux,
+            tags: vec![],
+            own_role: false,
+        };
+        let cluster = FakeCluster::new(&aws);
+        for (minutes, calls) in [(0, 1), (4, 1), (5, 2)] {
+            let observer = Observer {
+                shared_max_cache_age: Duration::from_secs(300),
+                now: jiff::Timestamp::from_second(minutes * 60).expect("a time"),
+                ..cluster.observer()
+            };
+            let found = overriding_entry(&observer, &access_entry, observer.shared_max_cache_age).await;
+            assert_eq!((found, aws.calls("access entries")), (AccessEntryState::NotQueried, calls), "{minutes}");
         }
     }
 

@@ -140,4 +140,15 @@ impl ProcessState {
         let since = self.group(group, |g| g.tag_denied_at.map(|at| now.duration_since(at)));
         since.is_some_and(|since| since.unsigned_abs() < delay)
     }
+
+    /// Records that the access entries of a cluster could not be read to explain missing nodes.
+    pub(crate) fn record_unread_access_entries(&self, cluster: &str, now: Timestamp) {
+        self.with(|inner| _ = inner.unread_access_entries.insert(cluster.into(), now));
+    }
+
+    /// Whether the access entries of a cluster could not be read less than `delay` ago.
+    pub(crate) fn are_access_entries_in_backoff(&self, cluster: &str, delay: Duration, now: Timestamp) -> bool {
+        let since = self.with(|inner| inner.unread_access_entries.get(cluster).map(|at| now.duration_since(*at)));
+        since.is_some_and(|since| since.unsigned_abs() < delay)
+    }
 }

@@ -44,6 +44,8 @@ struct Inner {
     /// When a termination that lowers the desired capacity was last sent, by instance. The record on the Node says the same
     /// to the next process.
     decrements: HashMap<String, Timestamp>,
+    /// When the access entries of a cluster could last not be read, to explain missing nodes.
+    unread_access_entries: HashMap<String, Timestamp>,
     /// Writes that belong to no group: role labels of nodes, and the stored boundaries.
     other_writes: WriteMemory,
     /// Groups that wait for a missing permission.

@@ -74,7 +74,7 @@ pub struct DeleteInput<'a> {
 pub fn plan(input: &DeleteInput) -> Plan {
     let mut builder = PlanBuilder::default();
     let mut slot = ProfileSlot::new(input.status.fargate.as_ref(), input.queue_position, input.timing, input.now);
-    let mut recheck_at = None;
+    let (mut recheck_at, mut may_have_profile) = (None, true);
     let RemainingProfiles { own, untagged, unverified, disowned, contested, rivals } = input.profiles;
     let contested = || {
         let profile = contested.as_ref()?;
@@ -91,7 +91,11 @@ pub fn plan(input: &DeleteInput) -> Plan {
         }
         (None, None, []) => {
             match ownership::ownership_conflict(disowned, input.ownership_tags, true).or_else(contested) {
-                Some(conflict) => builder.set_outcome_once(conflict),
+                Some(conflict) => {
+                    // A recorded cluster makes this group a rival of the group that created the profile.
+                    may_have_profile = ownership::has_created_resources(input.status);
+                    builder.set_outcome_once(conflict);
+                }
                 None => match input.unseen {
                     Some(unseen) => builder.set_outcome_once(wait_for_unlisted_profile(unseen)),
                     None => delete_supporting_resources(input, &mut builder),
@@ -100,7 +104,9 @@ pub fn plan(input: &DeleteInput) -> Plan {
         }
         (None, None, own) => recheck_at = delete_next_profile(input, own, &mut slot, &mut builder),
     }
-    slot.status.cluster = Some(input.cluster.to_owned());
+    if may_have_profile {
+        slot.status.cluster = Some(input.cluster.to_owned());
+    }
     builder.status_update.fields.insert("fargate".into(), json!(slot.status));
     builder.build(input.id, recheck_at)
 }

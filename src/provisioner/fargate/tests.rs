@@ -268,5 +268,8 @@ async fn untagged_profile_is_left_alone_while_a_group_of_the_same_names_may_own_
         assert_eq!(tags, is_own, "{case}: {:?}", plan.steps);
         let names_other = matches!(&plan.outcome, Outcome::Blocked { message, .. } if message.contains("a-b/c"));
         assert_eq!(names_other, !is_own, "{case}: {:?}", plan.outcome);
+        let records_cluster = plan.status_update.fields["fargate"]["cluster"] == "demo";
+        let message = "the deletion of a group that created nothing keeps no other group from its profile";
+        assert_eq!(records_cluster, status.shows_fargate_profile(), "{case}: {message}");
     }
 }

@@ -49,8 +49,8 @@ pub enum Doubt {
         /// Its scaling groups; empty while EKS creates it.
         found: String,
     },
-    /// These other groups (`namespace/name`) may be served by it as well: their status names its scaling group, or does
-    /// not say which they have. Keiko controller lets groups of one name share a node group.
+    /// These other groups (`namespace/name`) may be served by it as well: their status names it or its scaling group, or
+    /// does not say which they have. Keiko controller lets groups of one name share a node group.
     SharedWith(BTreeSet<String>),
 }
 

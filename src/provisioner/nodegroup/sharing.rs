@@ -63,14 +63,19 @@ fn sharing_groups(o: &Observer<'_>, id: &GroupId, found: &Nodegroup) -> BTreeSet
     groups
 }
 
-/// The other groups whose status names the scaling groups of a node group.
+/// The other groups whose status names a node group or its scaling groups. A group that adopted it may have replaced it
+/// since, and names the scaling group of the next one while it drains the nodes.
 fn named_by_others(o: &Observer<'_>, id: &GroupId, found: &Nodegroup) -> BTreeSet<String> {
     let scaling_groups = found.scaling_groups.join(",");
-    if scaling_groups.is_empty() {
-        return BTreeSet::new();
-    }
-    let mut groups = o.group_index.with_scaling_group(&scaling_groups);
+    let mut groups = match scaling_groups.as_str() {
+        "" => BTreeSet::new(),
+        names => o.group_index.with_scaling_group(names),
+    };
     groups.remove(&id.key());
+    // Only one group can own a node group of any other name.
+    if found.name.nodegroup == id.name {
+        groups.extend(o.group_index.recording_namesakes(&found.name.to_string(), id));
+    }
     groups
 }
 

@@ -370,3 +370,36 @@ async fn nodegroup_that_keiko_controller_created_after_a_return_to_it_is_found()
     let tagged = deletion(&stub, &others, &status("eks-web-2")).await;
     assert_eq!(step_names(&tagged), ["DeleteNodegroup"], "the tags of the step before");
 }
+
+/// The group that adopted it may not tag it, and drains it into the next one. Two owners would undo each other's drains.
+#[tokio::test]
+async fn nodegroup_that_another_group_adopted_and_replaces_is_not_adopted() {
+    let (resolved, stub) = (resolved(), Arc::new(FakeAws::default()));
+    let found = keiko_nodegroup("eks-web-1", &[]);
+    stub.update(|d| _ = d.nodegroups.insert(found.name.to_string(), found));
+    let status = serde_json::from_value(json!({"activeScalingGroupName": "eks-web-1"})).expect("a status");
+    for (recorded, is_shared) in [("demo/web", true), ("another-cluster/web", false)] {
+        let replaces = json!({"activeScalingGroupName": "eks-next", "managed": {"nodegroups": [recorded]}});
+        let cluster = FakeCluster::new(&stub).with_groups(&[namesake("other", &replaces, false)]);
+        let found = observed_state(&cluster.observer(), &resolved, &status, None).await.expect("the observed state");
+        assert_eq!(
+            (found.unproven_nodegroup.is_some(), found.nodegroups.is_empty()),
+            (is_shared, is_shared),
+            "{recorded}"
+        );
+    }
+}
+
+/// Keiko controller shares only the node group of the exact name. The nodes of any other would run on without an owner.
+#[tokio::test]
+async fn nodegroup_with_a_hash_in_its_name_is_deleted_beside_a_namesake_of_unknown_status() {
+    let resolved = resolved();
+    let others = [namesake("other", &json!("no object"), false)];
+    for (name, steps) in [(resolved.name.clone(), vec!["TagNodegroup"]), (NodegroupName::new("demo", "web"), vec![])] {
+        let (stub, found) = (Arc::new(FakeAws::default()), nodegroup(&name, &[]));
+        let status = json!({"managed": {"nodegroups": [name.to_string()], "nodegroupArns": [found.arn]}});
+        let status = serde_json::from_value(status).expect("a status");
+        stub.update(|d| _ = d.nodegroups.insert(name.to_string(), found));
+        assert_eq!(step_names(&deletion(&stub, &others, &status).await), steps, "{name}");
+    }
+}
