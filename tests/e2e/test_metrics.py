@@ -6,8 +6,10 @@ import subprocess
 
 import pytest
 import requests
+import yaml
 
 from e2e import harness
+from e2e.test_rollout import newest, phase, revisions, wait_revision
 from localcloud.tests.support import eventually
 
 TYPES = {"counter", "gauge", "histogram", "summary", "untyped"}
@@ -119,7 +121,6 @@ def test_user_data_appears_nowhere_but_in_the_template(tenant, controller):
     group.wait_ready(nodes=1)
     group.patch_spec(userData=[{**stages[0], "stage": "PostBootstrap", "data": "not base64 nor script " + canary * 3000}])
     group.wait(lambda g: g.status().get("observedGeneration") == g.get()["metadata"]["generation"], what="an answer")
-    forms = [canary, base64.b64encode(script.encode()).decode()[:40]]
     shown = {
         "log": controller.log.read_text(errors="replace"),
         "events": str(group.events()),
@@ -128,8 +129,61 @@ def test_user_data_appears_nowhere_but_in_the_template(tenant, controller):
         "plan": planned,
         "AWS's log": str(group.events_in_aws()),
     }
+    check_hidden(canary, script, shown)
+
+
+def check_hidden(canary, script, shown):
+    """Asserts that no place shows the text, or the script that holds it in base64."""
+    forms = [canary, base64.b64encode(script.encode()).decode()[:40]]
     for place, text in shown.items():
         assert not any(form in text for form in forms), place
+
+
+def set_default_user_data(cloud, **stage):
+    """The script that the admin's ConfigMap gives every group."""
+
+    def change(data):
+        defaults = yaml.safe_load(data["defaults"])
+        defaults["spec"]["eks"]["configuration"]["userData"] = [{"name": "secret", "stage": "PreBootstrap", **stage}]
+        data["defaults"] = yaml.safe_dump(defaults)
+
+    cloud.edit_config_map(change)
+
+
+@pytest.mark.private
+def test_default_user_data_appears_nowhere_but_in_revisions_and_templates(own_cloud, start_controller, make_tenant):
+    """Without this, a tenant could read a token of the admin's script in the events and the status of its group, and everyone in logs and metrics."""
+    cloud = own_cloud()
+    cloud.edit_config_map(lambda data: data.update(rollout="waves: [{name: all}]\n"))
+    canary = "canary7c1fb2"
+    script = f"#!/bin/bash\necho {canary}\n"
+    set_default_user_data(cloud, data=script)
+    controller = start_controller(cloud, *harness.SHARED_FLAGS)
+    group = make_tenant(cloud=cloud, controller=controller).group(size=(1, 2)).wait_ready(nodes=1)
+    assert canary in group.user_data()
+    # A rollout that ends, one that halts because the group cannot use the script, and a content that is not valid.
+    set_default_user_data(cloud, data=script + f"echo {canary} again\n")
+    complete = wait_revision(cloud, lambda r: r["metadata"]["name"] == "r2" and phase(r) == "Complete", "the rollout")
+    assert complete["spec"]["from"]["change"] == "userData[secret].data changed" and f"{canary} again" in group.user_data()
+    set_default_user_data(cloud, data=f"spec: [{canary}", stage="NodeConfigYaml")
+    halted = wait_revision(cloud, lambda r: r["metadata"]["name"] == "r3" and phase(r) == "Halted", "the halt")
+    assert [behind["group"] for behind in halted["status"]["behind"]] == [group.key] and canary in halted["spec"]["data"]["defaults"]
+    set_default_user_data(cloud, data=[canary])
+    cloud.eventually(lambda: cloud.config_events("userData[0].data"), harness.WAIT, "the event about the content that is not valid")
+    assert newest(cloud)["metadata"]["name"] == "r3"
+    shown = {
+        "log": controller.log.read_text(errors="replace"),
+        "events": str(cloud.get("/apis/events.k8s.io/v1/events")),
+        "status of the group": str(group.status()),
+        "metrics": controller.metrics(),
+        "plan": planned_by(controller, group),
+        "AWS's log": str(group.events_in_aws()),
+    }
+    for name, revision in revisions(cloud).items():
+        # What is stored is the content of the ConfigMap.
+        revision["spec"].pop("data")
+        shown[name] = str(revision)
+    check_hidden(canary, script, shown)
 
 
 def planned_by(controller, group):

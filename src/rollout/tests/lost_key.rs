@@ -1,6 +1,7 @@
-//! The key `rollout` is lost, as by a kustomize patch that does not apply any more: nothing is released by that.
+//! The key `rollout` is lost, as by a kustomize patch that does not apply any more: nothing is released by that. An
+//! older release of the controller does not know the key, and a lock has to hold what it does.
 
-use super::simulated_cluster::{CANARY, SimulatedCluster, canary, group};
+use super::simulated_cluster::{CANARY, RecordedAction, SimulatedCluster, canary, group};
 use crate::api::{RolloutPhase, WaveState};
 
 fn two_waves() -> SimulatedCluster {
@@ -95,4 +96,56 @@ fn revert_without_the_key_is_complete_at_once() {
     cluster.image = "ami-1".into();
     cluster.run_until(|cluster| cluster.released);
     assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-1".to_owned(); 3], RolloutPhase::Complete));
+}
+
+/// A locked ConfigMap, and an older release that gave the change in the first soak to every group. It keeps the records
+/// of the rollout, or drops them.
+fn after_a_locked_downgrade(drops_records: bool) -> SimulatedCluster {
+    let mut cluster = interrupted("soaks");
+    set_lock(&mut cluster, true);
+    cluster.groups.iter_mut().for_each(|group| group.log.clear());
+    cluster.release();
+    let hash = cluster.revision("r2").spec.hash.clone();
+    for group in &mut cluster.groups {
+        assert_eq!(group.status.boundaries_revision.as_ref(), Some(&hash));
+        group.status.rollout = group.status.rollout.take().filter(|_| !drops_records);
+    }
+    cluster.upgrade();
+    cluster
+}
+
+fn set_lock(cluster: &mut SimulatedCluster, is_locked: bool) {
+    cluster.config_problem = is_locked.then(|| "the ConfigMap has the annotation lock-upgrades".into());
+    cluster.groups.iter_mut().for_each(|group| group.locked = is_locked);
+}
+
+/// After an upgrade, every status names the change, and most nodes do not run it. An admin must not read that it is
+/// complete, and after the lock the rollout must end.
+#[test]
+fn change_that_an_older_release_gave_to_every_group_ends_when_the_lock_is_removed() {
+    for drops_records in [false, true] {
+        let mut cluster = after_a_locked_downgrade(drops_records);
+        cluster.run(100);
+        let found = (cluster.phase("r2"), cluster.images());
+        assert_eq!(found, (RolloutPhase::Rolling, ["ami-2", "ami-1", "ami-1"].map(str::to_owned).to_vec()));
+        set_lock(&mut cluster, false);
+        cluster.run_until_stable();
+        assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 3]));
+    }
+}
+
+/// An admin who aborts the change before removing the lock must lose no node of a group that never ran it.
+#[test]
+fn change_that_an_older_release_gave_to_every_group_can_be_aborted_behind_the_lock() {
+    for drops_records in [false, true] {
+        let mut cluster = after_a_locked_downgrade(drops_records);
+        cluster.run(3);
+        cluster.revision("r2").spec.orders.aborted = true;
+        cluster.run(5);
+        set_lock(&mut cluster, false);
+        cluster.run_until_stable();
+        assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Aborted, vec!["ami-1".to_owned(); 3]));
+        let is_replacement = |action: &RecordedAction| matches!(action, RecordedAction::Replaced { .. });
+        assert!(!cluster.groups[1..].iter().any(|group| group.log.iter().any(is_replacement)));
+    }
 }

@@ -431,7 +431,7 @@ impl SimulatedCluster {
     }
 
     /// Without a rollout, every group has what the ConfigMap has.
-    fn release(&mut self) {
+    pub(super) fn release(&mut self) {
         let data = self.data();
         let active = Arc::new(select_active(Some(&data), None, true).0);
         let newest = self.revisions.last().expect("a revision");
