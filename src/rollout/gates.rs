@@ -54,12 +54,13 @@ impl RolloutView {
         self.missing_approval(wave, now).filter(|_| !is_empty)
     }
 
-    /// Whether the wave at an index is the next one, and waits for nothing but the approval of an admin.
+    /// Whether the wave at an index is the next one, and waits for nothing but the approval of an admin, and checks.
     pub(crate) fn waits_for_approval(&self, index: usize, now: Timestamp) -> bool {
         let wave = &self.policy.waves[index];
         let has_passed = |before| self.wave_state(before) == WaveState::Passed;
         let is_next = self.wave_state(index) == WaveState::Waiting && (0..index).all(has_passed);
-        let is_rolling = self.phase() == RolloutPhase::Rolling && !self.orders.paused;
+        let can_open = !self.orders.paused && self.config_problem.is_none();
+        let is_rolling = self.phase() == RolloutPhase::Rolling && can_open;
         let approval = self.missing_approval(wave, now);
         is_rolling && is_next && approval.is_some() && self.opening_waits_for(wave, false, now) == approval
     }
