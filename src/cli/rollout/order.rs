@@ -176,7 +176,7 @@ fn make_urgent(revision: &BoundariesRevision, orders: &RolloutOrders) -> (Value,
     }
     let stop = stop(revision, orders).map(|stop| format!("; {stop}")).unwrap_or_default();
     let text = format!(
-        "{name}: all groups take it now, whatever waves, soaks, windows, freezes, deferrals and approvals say; a halt, locks and budgets still count{stop}"
+        "{name}: all groups take it now, whatever waves, soaks, windows, freezes, deferrals and approvals say; a halt, locks, atOnce and budgets still count{stop}"
     );
     (json!({"urgent": true}), text)
 }
@@ -389,7 +389,7 @@ mod tests {
         let mut revision = revision("8", true);
         let (patch, text) = make_urgent(&revision, &revision.spec.orders);
         assert_eq!(patch, json!({"urgent": true}));
-        assert!(text.contains("r2: all groups take it now") && text.contains("the rollout is paused"), "{text}");
+        assert!(text.contains("r2: all groups take it now") && text.contains("atOnce") && text.contains("the rollout is paused"), "{text}");
         revision.spec.orders.urgent = true;
         let (patch, text) = make_urgent(&revision, &revision.spec.orders);
         assert_eq!((patch, text.as_str()), (json!({}), "r2 is urgent already"));
