@@ -391,6 +391,9 @@ fn wave_that_selects_no_group_is_named() {
     assert!(found.len() == 1 && found[0].contains("the selectors of wave canary match no group"), "{found:?}");
     summary.unseen = 1;
     assert_eq!(empty_waves(&view, &summary), [""; 0], "a Namespace that is not known may be a canary");
+    summary.unseen = 0;
+    summary.list_undecodable(&view, "team/broken", None);
+    assert_eq!(empty_waves(&view, &summary), [""; 0], "a group that cannot be decoded may be a canary");
     let none = GroupSummary::new(&view);
     assert_eq!(empty_waves(&view, &none), [""; 0], "there are no groups at all");
 }
