@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::group::GroupView;
+use super::impact::RevisionImpact;
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
 use crate::api::names::annotation;
@@ -97,13 +98,14 @@ pub(super) fn is_approved(view: &RolloutView, group: &GroupView) -> bool {
 }
 
 /// Adds to the message of a wait which an approval of the tenant would end that the tenant's own is of another revision.
+/// It ends no wait for a target that leaves the group untouched.
 pub(super) fn with_stale_approval(view: &RolloutView, group: &GroupView, wait: Wait) -> Wait {
     let is_ended_by_approval = matches!(
         wait.reason,
         WaitReason::WaveNotOpen | WaitReason::WindowClosed | WaitReason::Deferred | WaitReason::ApprovalNeeded
     );
     let given = annotation_value(group, annotation::APPROVE_REVISION).filter(|_| !is_approved(view, group));
-    let Some(given) = given.filter(|_| is_ended_by_approval) else { return wait };
+    let Some(given) = given.filter(|_| is_ended_by_approval && *group.forecast != RevisionImpact::Untouched) else { return wait };
     let (key, target) = (annotation::APPROVE_REVISION, &view.target);
     let message =
         format!("{}; {key}: {given} does not approve {}, whose number is {}", wait.message, target.name, target.number);

@@ -7,7 +7,9 @@ use super::simulated_cluster::{
 };
 use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
+use crate::rollout::gates::with_stale_approval;
 use crate::rollout::view::RolloutEnd;
+use crate::rollout::wait::Wait;
 use crate::rollout::{
     DecisionInput, GroupSummary, RevisionDecision, RevisionImpact, SwitchReason, WaitReason, choose, empty_waves,
 };
@@ -344,6 +346,9 @@ fn approval_of_another_change_is_named_while_the_group_waits() {
             "{}",
             wait.message
         );
+        let untouched = cluster.groups[1].group_view(&RevisionImpact::Untouched, None);
+        let plain = Wait { message: String::new(), ..wait };
+        assert_eq!(with_stale_approval(&view, &untouched, plain).message, "", "an approval would not end it");
     }
 }
 
