@@ -186,8 +186,8 @@ impl GroupSummary {
     ) {
         let index = group.wave(view);
         self.counts.affected += 1;
-        self.counts.nodes += i64::try_from(group.forecast.nodes()).unwrap_or_default();
         self.count_nodes(view, group);
+        self.counts.nodes = self.nodes_outdated;
         let selected = view.policy.waves.iter().enumerate().filter(|(_, wave)| group.is_selected(wave));
         self.affected.push((uid_hash(group.uid), selected.fold(0, |bits, (wave, _)| bits | 1 << wave)));
         let wave = &mut self.waves[index];
