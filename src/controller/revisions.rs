@@ -44,8 +44,8 @@ pub(crate) async fn store(
                 // A history begins with the content before this one, which had another cause.
                 if has_texts(&revision, &content_hash(&data)) {
                     // An edit that left the annotation as it was has another cause.
-                    let mut causes = sorted(&stored).into_iter().rev().filter_map(|old| old.annotations().get(CHANGE_CAUSE));
-                    let last = causes.next();
+                    let stored = sorted(&stored);
+                    let last = stored.iter().rev().find_map(|old| old.annotations().get(CHANGE_CAUSE));
                     revision.metadata.annotations = change_cause(live).filter(|found| found.get(CHANGE_CAUSE) != last);
                 }
                 match kube.create_boundaries_revision(&revision).await {

@@ -346,7 +346,8 @@ fn approval_of_another_change_is_named_while_the_group_waits() {
             "{}",
             wait.message
         );
-        let untouched = cluster.groups[1].group_view(&RevisionImpact::Untouched, None);
+        let none = RevisionImpact::Untouched;
+        let untouched = cluster.groups[1].group_view(&none, None);
         let plain = Wait { message: String::new(), ..wait };
         assert_eq!(with_stale_approval(&view, &untouched, plain).message, "", "an approval would not end it");
     }
