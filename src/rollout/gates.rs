@@ -105,7 +105,8 @@ pub(super) fn with_stale_approval(view: &RolloutView, group: &GroupView, wait: W
         WaitReason::WaveNotOpen | WaitReason::WindowClosed | WaitReason::Deferred | WaitReason::ApprovalNeeded
     );
     let given = annotation_value(group, annotation::APPROVE_REVISION).filter(|_| !is_approved(view, group));
-    let Some(given) = given.filter(|_| is_ended_by_approval && *group.forecast != RevisionImpact::Untouched) else { return wait };
+    let is_ended_by_approval = is_ended_by_approval && *group.forecast != RevisionImpact::Untouched;
+    let Some(given) = given.filter(|_| is_ended_by_approval) else { return wait };
     let (key, target) = (annotation::APPROVE_REVISION, &view.target);
     let message =
         format!("{}; {key}: {given} does not approve {}, whose number is {}", wait.message, target.name, target.number);

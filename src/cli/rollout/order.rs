@@ -389,7 +389,9 @@ mod tests {
         let mut revision = revision("8", true);
         let (patch, text) = make_urgent(&revision, &revision.spec.orders);
         assert_eq!(patch, json!({"urgent": true}));
-        assert!(text.contains("r2: all groups take it now") && text.contains("atOnce") && text.contains("the rollout is paused"), "{text}");
+        for words in ["r2: all groups take it now", "locks, atOnce and budgets", "the rollout is paused"] {
+            assert!(text.contains(words), "{text}");
+        }
         revision.spec.orders.urgent = true;
         let (patch, text) = make_urgent(&revision, &revision.spec.orders);
         assert_eq!((patch, text.as_str()), (json!({}), "r2 is urgent already"));
