@@ -19,6 +19,9 @@ end
 
 -- The first wave that has not passed.
 local function progress()
+  if status.withoutWaves then
+    return "groups take it without waves"
+  end
   for _, wave in ipairs(status.waves or {}) do
     if wave.state ~= "Passed" then
       local done = (wave.done or 0) .. " of " .. (wave.groups or 0) .. " groups are done"

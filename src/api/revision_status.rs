@@ -20,7 +20,7 @@ pub struct RolloutOrders {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub aborted: bool,
     /// Whether the revision is urgent in this cluster: waves, soaks, windows, freezes, deferrals, approvals and the delay do
-    /// not count for it. A pause, a halt, locks and budgets do.
+    /// not count for it. A pause, a halt, locks, atOnce and budgets do.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub urgent: bool,
     /// Names of waves that an admin approved; `*` names all.

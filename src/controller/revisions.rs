@@ -12,7 +12,7 @@ use crate::api::{GroupObject, RevisionSource, rfc3339};
 use crate::boundaries::active::ActiveBoundaries;
 use crate::boundaries::{DEFAULT_HISTORY, content_hash};
 use crate::k8s::{KubeApi, KubeError};
-use crate::rollout::{Current, History, HistoryStep, has_texts, next_step};
+use crate::rollout::{Current, History, HistoryStep, has_texts, next_step, sorted};
 use crate::util::text::shorten;
 
 /// How many steps are tried in a row. Each removes one difference; only another writer makes more necessary.
@@ -43,7 +43,10 @@ pub(crate) async fn store(
             Some(HistoryStep::Create(mut revision)) => {
                 // A history begins with the content before this one, which had another cause.
                 if has_texts(&revision, &content_hash(&data)) {
-                    revision.metadata.annotations = change_cause(live);
+                    // An edit that left the annotation as it was has another cause.
+                    let stored = sorted(&stored);
+                    let last = stored.iter().rev().find_map(|old| old.annotations().get(CHANGE_CAUSE));
+                    revision.metadata.annotations = change_cause(live).filter(|found| found.get(CHANGE_CAUSE) != last);
                 }
                 match kube.create_boundaries_revision(&revision).await {
                     // Another writer took the name meanwhile.
@@ -265,9 +268,15 @@ mod tests {
         live.metadata.annotations = Some(annotations.into());
         let before = data("{}");
         store(&kube, "im", &live, Some(&before), &History::default(), || true).await.expect("it is stored");
-        let created = created.lock().unwrap();
-        let found: Vec<_> = created.iter().map(|revision| &revision["metadata"]["annotations"]).collect();
-        assert_eq!(found, [&json!(null), &json!({CHANGE_CAUSE: "AMI 2026.08.20 (#4711)"})]);
+        let cause = json!({CHANGE_CAUSE: "AMI 2026.08.20 (#4711)"});
+        let found = || -> Vec<serde_json::Value> {
+            created.lock().unwrap().iter().map(|revision| revision["metadata"]["annotations"].clone()).collect()
+        };
+        assert_eq!(found(), [json!(null), cause.clone()]);
+        // A `kubectl edit` leaves the annotation of the change before.
+        live.data = Some(data("spec: {eks: {}}"));
+        store(&kube, "im", &live, None, &History::default(), || true).await.expect("it is stored");
+        assert_eq!(found(), [json!(null), cause, json!(null)]);
     }
 
     #[test]

@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::group::GroupView;
+use super::impact::RevisionImpact;
 use super::view::RolloutView;
 use super::wait::{Wait, WaitReason};
 use crate::api::names::annotation;
@@ -54,12 +55,13 @@ impl RolloutView {
         self.missing_approval(wave, now).filter(|_| !is_empty)
     }
 
-    /// Whether the wave at an index is the next one, and waits for nothing but the approval of an admin.
+    /// Whether the wave at an index is the next one, and waits for nothing but the approval of an admin, and checks.
     pub(crate) fn waits_for_approval(&self, index: usize, now: Timestamp) -> bool {
         let wave = &self.policy.waves[index];
         let has_passed = |before| self.wave_state(before) == WaveState::Passed;
         let is_next = self.wave_state(index) == WaveState::Waiting && (0..index).all(has_passed);
-        let is_rolling = self.phase() == RolloutPhase::Rolling && !self.orders.paused;
+        let can_open = !self.orders.paused && self.config_problem.is_none();
+        let is_rolling = self.phase() == RolloutPhase::Rolling && can_open;
         let approval = self.missing_approval(wave, now);
         is_rolling && is_next && approval.is_some() && self.opening_waits_for(wave, false, now) == approval
     }
@@ -96,12 +98,14 @@ pub(super) fn is_approved(view: &RolloutView, group: &GroupView) -> bool {
 }
 
 /// Adds to the message of a wait which an approval of the tenant would end that the tenant's own is of another revision.
+/// It ends no wait for a target that leaves the group untouched.
 pub(super) fn with_stale_approval(view: &RolloutView, group: &GroupView, wait: Wait) -> Wait {
     let is_ended_by_approval = matches!(
         wait.reason,
         WaitReason::WaveNotOpen | WaitReason::WindowClosed | WaitReason::Deferred | WaitReason::ApprovalNeeded
     );
     let given = annotation_value(group, annotation::APPROVE_REVISION).filter(|_| !is_approved(view, group));
+    let is_ended_by_approval = is_ended_by_approval && *group.forecast != RevisionImpact::Untouched;
     let Some(given) = given.filter(|_| is_ended_by_approval) else { return wait };
     let (key, target) = (annotation::APPROVE_REVISION, &view.target);
     let message =

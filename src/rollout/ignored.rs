@@ -17,10 +17,15 @@ pub(crate) fn unknown_waves(orders: &RolloutOrders, waves: &[&str]) -> Vec<Strin
     found
 }
 
+/// Whether the waves of all groups are known.
+pub(crate) fn knows_all_groups(summary: &GroupSummary) -> bool {
+    summary.unseen == 0 && !summary.has_undecodable
+}
+
 /// One sentence for each wave whose selectors match no group of the cluster. The last one takes all groups that are left.
 pub(crate) fn empty_waves(view: &RolloutView, summary: &GroupSummary) -> Vec<String> {
     // Groups that are not known yet could be in it.
-    if summary.unseen > 0 || !summary.matched.contains(&true) {
+    if !knows_all_groups(summary) || !summary.matched.contains(&true) {
         return vec![];
     }
     let last = view.policy.waves.len() - 1;

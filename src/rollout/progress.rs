@@ -95,6 +95,10 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
         // An order to resume from before is not an order about this stop.
         status.retries = Some(view.orders.retries);
     }
+    if phase == RolloutPhase::Complete {
+        // Those of a return, which has no waves, would seem to wait.
+        status.waves.iter_mut().for_each(|wave| wave.state = Some(WaveState::Passed));
+    }
     status.phase = Some(phase);
     (status.waits_for, status.waits_for_more) = match phase {
         RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Returning => summary.pending.listed(),

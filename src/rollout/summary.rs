@@ -32,6 +32,8 @@ pub(crate) struct GroupSummary {
     pub unknown: usize,
     /// Groups whose Namespace is not known, so that their waves are unknown.
     pub unseen: usize,
+    /// Whether the object of a group cannot be decoded, so that its wave is unknown.
+    pub has_undecodable: bool,
     /// Groups that switch to a revision in this pass, or whose nodes are being replaced outside of the waves.
     pub moving: usize,
     /// Groups that return to an earlier revision, and make progress.
@@ -184,8 +186,8 @@ impl GroupSummary {
     ) {
         let index = group.wave(view);
         self.counts.affected += 1;
-        self.counts.nodes += i64::try_from(group.forecast.nodes()).unwrap_or_default();
         self.count_nodes(view, group);
+        self.counts.nodes = self.nodes_outdated;
         let selected = view.policy.waves.iter().enumerate().filter(|(_, wave)| group.is_selected(wave));
         self.affected.push((uid_hash(group.uid), selected.fold(0, |bits, (wave, _)| bits | 1 << wave)));
         let wave = &mut self.waves[index];
@@ -248,6 +250,7 @@ impl GroupSummary {
     /// Lists a group whose object cannot be decoded, so that nothing is planned for it; `recorded` is the hash of what it
     /// has.
     pub(crate) fn list_undecodable(&mut self, view: &RolloutView, key: &str, recorded: Option<&str>) {
+        self.has_undecodable = true;
         if recorded == Some(view.target.hash.as_str()) || self.behind.len() >= MAX_BEHIND {
             return;
         }

@@ -62,6 +62,13 @@ def revision(phase, data=("image", "rollout"), waves=(), halt=None, **orders):
     return found
 
 
+
+def without_waves(found):
+    """The same revision when it is a return."""
+    found["status"]["withoutWaves"] = True
+    return found
+
+
 CANARY = {"name": "canary", "state": "Passed", "groups": 1, "done": 1}
 EARLY = {"name": "early", "state": "Open", "groups": 3, "done": 2}
 LATE = {"name": "late", "state": "Waiting", "groups": 3, "done": 0, "why": "it waits for an approval"}
@@ -70,6 +77,7 @@ REVISIONS = {
     "stored a moment ago": (revision(None), "Progressing", "not begun"),
     "assessing": (revision("Assessing"), "Progressing", "Assessing"),
     "rolling": (revision("Rolling", waves=[CANARY, EARLY, LATE]), "Progressing", "wave early is Open: 2 of 3 groups are done"),
+    "rolling without waves": (without_waves(revision("Rolling", waves=[LATE])), "Progressing", "without waves"),
     "waiting for an approval": (revision("Rolling", waves=[CANARY, LATE]), "Progressing", "wave late is Waiting: it waits for an approval"),
     "paused": (revision("Rolling", waves=[EARLY], paused=True), "Suspended", "paused"),
     "halted": (revision("Halted", waves=[EARLY], halt="team-a/web: LaunchFailed"), "Degraded", "team-a/web: LaunchFailed"),

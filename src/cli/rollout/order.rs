@@ -33,34 +33,36 @@ pub(super) async fn pause(args: OrderArgs) -> anyhow::Result<ExitCode> {
 pub(super) async fn resume(args: OrderArgs) -> anyhow::Result<ExitCode> {
     // A pause of a complete revision holds the groups that follow it late, also after a newer one came.
     let is_held = |revision: &BoundariesRevision| revision.spec.orders.paused;
-    order(&args.revisions, Some(&args.revision), is_held, |revision, orders| {
-        let (name, phase) = (revision.name_any(), phase(revision));
-        let halted = matches!(phase, Some(RolloutPhase::Halted | RolloutPhase::Returning | RolloutPhase::Aborted));
-        let has_refusals =
-            revision.status.as_ref().is_some_and(|status| status.groups.is_some_and(|groups| groups.failed > 0));
-        let mut patch = json!({"paused": false, "aborted": false});
-        if halted || has_refusals {
-            patch["retries"] = json!(orders.retries + 1);
-        } else if !orders.paused && !orders.aborted {
-            return Ok((json!({}), format!("{name} is neither paused nor halted")));
-        }
-        let how = match phase {
-            Some(RolloutPhase::Returning | RolloutPhase::Aborted) => "begins again at the first wave",
-            _ => "continues",
-        };
-        // What has failed must not reach every group at once.
-        let ends_urgency = orders.urgent && (halted || orders.aborted);
-        if ends_urgency {
-            patch["urgent"] = json!(false);
-        }
-        let urgency = if ends_urgency { "; it is no longer urgent" } else { "" };
-        let failed = match has_refusals {
-            true => "; groups on which it failed take it again in their wave",
-            false => "",
-        };
-        Ok((patch, format!("{name} {how}{failed}{urgency}")))
-    })
-    .await
+    order(&args.revisions, Some(&args.revision), is_held, |revision, orders| Ok(resumed(revision, orders))).await
+}
+
+/// The order that ends a pause, a halt or an abort.
+fn resumed(revision: &BoundariesRevision, orders: &RolloutOrders) -> (Value, String) {
+    let (name, phase) = (revision.name_any(), phase(revision));
+    let halted = matches!(phase, Some(RolloutPhase::Halted | RolloutPhase::Returning | RolloutPhase::Aborted));
+    let has_refusals =
+        revision.status.as_ref().is_some_and(|status| status.groups.is_some_and(|groups| groups.failed > 0));
+    let mut patch = json!({"paused": false, "aborted": false});
+    if halted || has_refusals {
+        patch["retries"] = json!(orders.retries + 1);
+    } else if !orders.paused && !orders.aborted {
+        return (json!({}), format!("{name} is neither paused nor halted"));
+    }
+    let how = match phase {
+        Some(RolloutPhase::Returning | RolloutPhase::Aborted) => "begins again at the first wave",
+        _ => "continues",
+    };
+    // What has failed must not reach every group at once.
+    let ends_urgency = orders.urgent && (halted || orders.aborted);
+    if ends_urgency {
+        patch["urgent"] = json!(false);
+    }
+    let urgency = if ends_urgency { "; it is no longer urgent" } else { "" };
+    let failed = match has_refusals {
+        true => "; groups on which it failed take it again in their wave",
+        false => "",
+    };
+    (patch, format!("{name} {how}{failed}{urgency}"))
 }
 
 pub(super) async fn abort(args: OrderArgs) -> anyhow::Result<ExitCode> {
@@ -174,7 +176,7 @@ fn make_urgent(revision: &BoundariesRevision, orders: &RolloutOrders) -> (Value,
     }
     let stop = stop(revision, orders).map(|stop| format!("; {stop}")).unwrap_or_default();
     let text = format!(
-        "{name}: all groups take it now, whatever waves, soaks, windows, freezes, deferrals and approvals say; a halt, locks and budgets still count{stop}"
+        "{name}: all groups take it now, whatever waves, soaks, windows, freezes, deferrals and approvals say; a halt, locks, atOnce and budgets still count{stop}"
     );
     (json!({"urgent": true}), text)
 }
@@ -387,10 +389,25 @@ mod tests {
         let mut revision = revision("8", true);
         let (patch, text) = make_urgent(&revision, &revision.spec.orders);
         assert_eq!(patch, json!({"urgent": true}));
-        assert!(text.contains("r2: all groups take it now") && text.contains("the rollout is paused"), "{text}");
+        for words in ["r2: all groups take it now", "locks, atOnce and budgets", "the rollout is paused"] {
+            assert!(text.contains(words), "{text}");
+        }
         revision.spec.orders.urgent = true;
         let (patch, text) = make_urgent(&revision, &revision.spec.orders);
         assert_eq!((patch, text.as_str()), (json!({}), "r2 is urgent already"));
+    }
+
+    /// What failed while it was urgent would reach every group at once when an admin resumes it.
+    #[test]
+    fn resume_of_a_halted_urgent_revision_ends_its_urgency_and_says_so() {
+        let mut revision = revision("8", true);
+        revision.spec.orders.urgent = true;
+        let (patch, text) = resumed(&revision, &revision.spec.orders);
+        assert!(patch.get("urgent").is_none() && !text.contains("urgent"), "a pause is no failure: {text}");
+        revision.status.get_or_insert_default().phase = Some(RolloutPhase::Halted);
+        let (patch, text) = resumed(&revision, &revision.spec.orders);
+        assert_eq!(patch["urgent"], json!(false));
+        assert!(text.ends_with("r2 continues; it is no longer urgent"), "{text}");
     }
 
     /// An admin approves or skips a wave and believes that the rollout continues, but it is halted or paused.

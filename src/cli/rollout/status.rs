@@ -121,7 +121,7 @@ fn describe(
     if let Some(message) = halted.and_then(|found| found.message.as_ref()) {
         text += &format!("  halted  {}\n", escape_control(message));
     }
-    if phase == RolloutPhase::Complete && status.waves.iter().all(|wave| wave.state != Some(WaveState::Passed)) {
+    if phase == RolloutPhase::Complete && status.without_waves == Some(true) {
         return text + "\n  all groups took it at once: it is the first revision, or what they had before\n";
     }
     let header =
@@ -373,6 +373,19 @@ mod tests {
             "team-c/db       drains for r14 (wave general) are expected to block. StatefulSet team-c/db",
         ] {
             assert!(text.contains(words), "{words} is missing in\n{text}");
+        }
+    }
+
+    /// Waves that passed without a group would look as if the first revision, or a return, had gone through them.
+    #[test]
+    fn status_of_a_complete_return_shows_no_waves() {
+        for without_waves in [None, Some(true)] {
+            let mut revision = revision();
+            let status = revision.status.as_mut().expect("a status");
+            (status.phase, status.without_waves) = (Some(RolloutPhase::Complete), without_waves);
+            status.waves.iter_mut().for_each(|wave| wave.state = Some(WaveState::Passed));
+            let text = describe(&revision, None, Some("r13"), Timestamp::now());
+            assert_eq!(text.contains("all groups took it at once"), without_waves.is_some(), "{text}");
         }
     }
 

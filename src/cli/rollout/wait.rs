@@ -24,13 +24,20 @@ pub(super) async fn run(args: RolloutWaitArgs) -> anyhow::Result<ExitCode> {
     let end = tokio::time::Instant::now() + args.timeout;
     // A wrong argument or a missing permission is reported at once. Later errors are retried, because the API server
     // may be unavailable for a moment.
-    let (client, mut revision) = find(&args.revisions, args.revision.as_ref()).await?;
-    let mut number = args.revision.is_some().then_some(revision.spec.number);
+    let wanted = args.revision.as_ref();
+    let (client, mut revision) = loop {
+        match find(&args.revisions, wanted).await {
+            Err(error) if may_be_stored_later(wanted, &error) && tokio::time::Instant::now() < end => {
+                tokio::time::sleep(INTERVAL).await;
+            }
+            found => break found?,
+        }
+    };
+    let mut number = named_number(wanted, &revision);
     let mut last_error = None;
     loop {
         // What was applied right before may not be stored yet.
-        let is_meant =
-            number.is_some() || is_newest_applied(&client, &args.revisions.config_namespace, &revision).await;
+        let is_meant = number.is_some() || is_meant(&args, &client, &revision).await;
         if is_meant {
             // A newer revision is another change.
             number = Some(revision.spec.number);
@@ -43,10 +50,31 @@ pub(super) async fn run(args: RolloutWaitArgs) -> anyhow::Result<ExitCode> {
             anyhow::bail!(time_is_over(&revision.name_any(), is_meant, last_error.as_ref()));
         }
         tokio::time::sleep(INTERVAL).await;
-        let wanted = number.map(RevisionRef::of_number);
-        let found = find(&args.revisions, wanted.as_ref()).await.map(|(_, found)| found);
+        let meant = number.map(RevisionRef::of_number);
+        let found = find(&args.revisions, meant.as_ref().or(wanted)).await.map(|(_, found)| found);
         last_error = record_poll(found, number, &mut revision)?;
     }
+}
+
+/// The number that a user named. A release may get a newer revision, so that it stands for no number yet.
+fn named_number(wanted: Option<&RevisionRef>, found: &BoundariesRevision) -> Option<i64> {
+    wanted.and_then(RevisionRef::number).filter(|number| *number == found.spec.number)
+}
+
+/// Whether a revision is missing that may have been applied right before: its number cannot be known, but its release can.
+fn may_be_stored_later(wanted: Option<&RevisionRef>, error: &anyhow::Error) -> bool {
+    error.is::<MissingRevision>() && wanted.is_some_and(|wanted| wanted.number().is_none())
+}
+
+/// Whether what was found is what the user means: the ConfigMap has no content that is not stored yet. Without the newest
+/// revision, a release counts as the newest.
+async fn is_meant(args: &RolloutWaitArgs, client: &Client, found: &BoundariesRevision) -> bool {
+    let newest = match args.revision {
+        Some(_) => find(&args.revisions, None).await.ok(),
+        None => None,
+    };
+    let is_older = newest.is_some_and(|(_, newest)| newest.spec.number > found.spec.number);
+    is_older || is_newest_applied(client, &args.revisions.config_namespace, found).await
 }
 
 /// Keeps what a poll has found, or returns why it found nothing, to be shown at the end. A revision that is awaited and
@@ -141,6 +169,21 @@ mod tests {
         }
         let client = fake::client(|_| fake::failure(403, "Forbidden", "no"));
         assert!(is_newest_applied(&client, "im", &newest).await, "without permission the newest one counts");
+    }
+
+    /// A pipeline that applies a correction of the same release would succeed because of the revision before. One that
+    /// applies a new release would fail because it is not stored yet.
+    #[test]
+    fn release_stands_for_no_number_and_may_be_stored_later() {
+        let mut found = revision(RolloutPhase::Complete, WaveState::Passed);
+        found.spec.number = 2;
+        let missing = anyhow::Error::from(MissingRevision("there is no such revision".to_owned()));
+        for (text, number, waits) in [("r2", Some(2), false), ("2026-08-20", None, true)] {
+            let wanted = RevisionRef(text.to_owned());
+            assert_eq!(named_number(Some(&wanted), &found), number, "{text}");
+            assert_eq!(may_be_stored_later(Some(&wanted), &missing), waits, "{text}");
+            assert!(!may_be_stored_later(Some(&wanted), &anyhow::anyhow!("forbidden")), "{text}");
+        }
     }
 
     fn revision(phase: RolloutPhase, wave: WaveState) -> BoundariesRevision {

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use crate::controller::context::{Context, publish_event};
 use crate::k8s::EventTarget;
 use crate::plan::{Event, EventReason};
-use crate::rollout::{GroupSummary, RolloutView, empty_waves, unknown_waves};
+use crate::rollout::{GroupSummary, RolloutView, empty_waves, knows_all_groups, unknown_waves};
 
 /// Publishes what has no effect on the ConfigMap, and what concerns orders on the revision as well. `reported` has what
 /// was published before.
@@ -17,7 +17,9 @@ pub(super) async fn publish(
     reported: &mut BTreeSet<String>,
 ) {
     let (of_waves, of_orders) = (empty_waves(view, summary), ignored_orders(view));
-    reported.retain(|old| of_waves.contains(old) || of_orders.contains(old));
+    // While a group is unknown, so is whether a wave is still empty.
+    let is_known = knows_all_groups(summary);
+    reported.retain(|old| !is_known || of_waves.contains(old) || of_orders.contains(old));
     let all = of_waves.into_iter().map(|message| (message, false));
     for (message, is_order) in all.chain(of_orders.into_iter().map(|message| (message, true))) {
         if !reported.insert(message.clone()) {
@@ -31,9 +33,10 @@ pub(super) async fn publish(
     }
 }
 
-/// Orders without effect on a rollout that is under way. When it is over, the waves may be renamed.
+/// Orders without effect on a rollout that is under way. When it is over, the waves may be renamed; of a policy that
+/// cannot be read, they are unknown.
 fn ignored_orders(view: &RolloutView) -> Vec<String> {
-    if !view.phase().is_under_way() {
+    if !view.phase().is_under_way() || view.policy_problem.is_some() {
         return vec![];
     }
     let waves: Vec<&str> = view.policy.waves.iter().map(|wave| wave.name.as_str()).collect();
@@ -92,5 +95,14 @@ mod tests {
         (summary.matched, summary.unseen) = (vec![false, true], 1);
         publish(&test.ctx, &view, &summary, &target, &mut reported).await;
         assert_eq!(events.lock().unwrap().len(), 3);
+        // A Namespace that is unknown for a moment makes no event be published again.
+        for unseen in [0, 1, 0] {
+            summary.unseen = unseen;
+            publish(&test.ctx, &view, &summary, &target, &mut reported).await;
+        }
+        assert_eq!(events.lock().unwrap().len(), 4);
+        view.orders.approved = vec!["canry".into()];
+        view.policy_problem = Some("the policy cannot be read".into());
+        assert_eq!(ignored_orders(&view), [""; 0], "the waves are unknown");
     }
 }

@@ -90,5 +90,8 @@ mod tests {
         view.orders.approved.clear();
         view.orders.paused = true;
         assert_eq!(levels(&view, &summary, now).waves[1].1, "Waiting", "an approval alone would not open it");
+        view.orders.paused = false;
+        view.config_problem = Some("the ConfigMap is broken".to_owned());
+        assert_eq!(levels(&view, &summary, now).waves[1].1, "Waiting", "an approval alone would not open it");
     }
 }

@@ -7,7 +7,9 @@ use super::simulated_cluster::{
 };
 use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState};
+use crate::rollout::gates::with_stale_approval;
 use crate::rollout::view::RolloutEnd;
+use crate::rollout::wait::Wait;
 use crate::rollout::{
     DecisionInput, GroupSummary, RevisionDecision, RevisionImpact, SwitchReason, WaitReason, choose, empty_waves,
 };
@@ -344,6 +346,10 @@ fn approval_of_another_change_is_named_while_the_group_waits() {
             "{}",
             wait.message
         );
+        let none = RevisionImpact::Untouched;
+        let untouched = cluster.groups[1].group_view(&none, None);
+        let plain = Wait { message: String::new(), ..wait };
+        assert_eq!(with_stale_approval(&view, &untouched, plain).message, "", "an approval would not end it");
     }
 }
 
@@ -355,6 +361,7 @@ fn summary_counts_nodes_and_since_when_a_group_is_behind() {
     cluster.image = "ami-2".into();
     cluster.run_until(is_soaking);
     let arrived = cluster.revision("r2").metadata.creation_timestamp.as_ref().map(|at| at.0).expect("a time");
+    cluster.group("c").status.nodes.as_mut().expect("counts").outdated = 3;
     let view = cluster.view().expect("a rollout");
     let mut summary = GroupSummary::new(&view);
     let forecasts = [RevisionImpact::Untouched, RevisionImpact::Rotate { nodes: 2 }];
@@ -372,13 +379,21 @@ fn summary_counts_nodes_and_since_when_a_group_is_behind() {
         });
         summary.add(&view, &group, &choice, false);
     }
-    assert_eq!((summary.nodes_updated, summary.nodes_outdated), (2, 2));
+    assert_eq!((summary.nodes_updated, summary.nodes_outdated, summary.counts.nodes), (2, 5, 5));
     assert_eq!(summary.behind_since, [("team/a".to_owned(), arrived)]);
     assert_eq!(summary.matched, [true, true]);
     let mut aborted = (*view).clone();
     let newest = aborted.stored.values_mut().find(|stored| stored.number == 2).expect("r2");
     newest.stop = Some(RolloutEnd::Aborted);
     assert_eq!(cluster.groups[1].group_view(&forecasts[1], None).behind_since(&aborted), None);
+}
+
+/// `kubectl get brev` would name the canary as the wave that the first revision is in, for good.
+#[test]
+fn waves_of_a_complete_first_revision_have_passed() {
+    let cluster = two_waves();
+    assert_eq!(cluster.phase("r1"), RolloutPhase::Complete);
+    assert!(cluster.waves("r1").iter().all(|(_, state)| *state == WaveState::Passed), "{:?}", cluster.waves("r1"));
 }
 
 /// A cluster without a canary would let the change reach everything at once after an empty wave.
@@ -391,6 +406,9 @@ fn wave_that_selects_no_group_is_named() {
     assert!(found.len() == 1 && found[0].contains("the selectors of wave canary match no group"), "{found:?}");
     summary.unseen = 1;
     assert_eq!(empty_waves(&view, &summary), [""; 0], "a Namespace that is not known may be a canary");
+    summary.unseen = 0;
+    summary.list_undecodable(&view, "team/broken", None);
+    assert_eq!(empty_waves(&view, &summary), [""; 0], "a group that cannot be decoded may be a canary");
     let none = GroupSummary::new(&view);
     assert_eq!(empty_waves(&view, &none), [""; 0], "there are no groups at all");
 }
