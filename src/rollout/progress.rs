@@ -95,8 +95,8 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
         // An order to resume from before is not an order about this stop.
         status.retries = Some(view.orders.retries);
     }
-    if phase == RolloutPhase::Complete {
-        // Those of a return, which has no waves, would seem to wait.
+    if phase == RolloutPhase::Complete && status.without_waves == Some(true) {
+        // Those of a return or of the first revision would seem to wait.
         status.waves.iter_mut().for_each(|wave| wave.state = Some(WaveState::Passed));
     }
     status.phase = Some(phase);

@@ -269,7 +269,12 @@ fn check_openings(
         old.is_none_or(|(_, state)| *state == WaveState::Waiting)
     };
     let found = after.revisions.iter().find(|found| found.metadata.name.as_ref() == Some(target));
-    let waves = found.and_then(|found| found.status.clone()).unwrap_or_default().waves;
+    let status = found.and_then(|found| found.status.clone()).unwrap_or_default();
+    let waves = &status.waves;
+    // A change that needs no waves opens none: they are over with it.
+    if status.phase == Some(RolloutPhase::Complete) && status.without_waves == Some(true) {
+        return Ok(());
+    }
     let is_waiting = |wave: &WaveStatus| wave.state.unwrap_or_default() == WaveState::Waiting;
     for (index, wave) in waves.iter().enumerate().filter(|(_, wave)| was_waiting(wave) && !is_waiting(wave)) {
         let (name, orders) = (&wave.name, &view.orders);
