@@ -197,8 +197,9 @@ def change(runner, name, action):
 
 
 def terminate_broken(runner):
-    """Terminates the instances whose kubelets do not get better."""
-    broken = [identifier for identifier, found in runner.cloud.control("GET", "instances").items() if found["state"] in BROKEN]
+    """Terminates the instances whose kubelets do not get better, or will not: their image was broken when they were launched."""
+    found = runner.cloud.control("GET", "instances").items()
+    broken = [identifier for identifier, each in found if each["state"] in BROKEN or each["behavior"] != "ok"]
     if broken:
         User(runner, None).do("ec2", "terminate_instances", InstanceIds=broken)
 

@@ -6,11 +6,12 @@ import inspect
 import json
 import random
 import re
+from types import SimpleNamespace
 
 from campaign import perturbations, rollouts, scenario
 from campaign.__main__ import fixed_seeds
 from campaign.controller import REPOSITORY
-from campaign.perturbations import aws
+from campaign.perturbations import aws, nodes
 from localcloud.aws.event_log import is_read
 
 REGISTRY = perturbations.load()
@@ -66,3 +67,18 @@ def test_each_operation_that_the_controller_calls_is_denied_alone():
     reads, writes = aws.READS + aws.RARE_READS, aws.WRITES + aws.RARE_WRITES
     assert len(OPERATIONS) > 60 and sorted(reads + writes) == sorted(set(OPERATIONS))
     assert not any(map(is_read, writes)) and all(is_read(operation) or operation.startswith("Simulate") for operation in reads)
+
+
+def test_instances_of_a_broken_image_are_replaced_before_they_show_it(monkeypatch):
+    """A node that has just joined would stay not Ready after the end, and the group would not settle."""
+    kubelets = {
+        "i-fine": {"state": "ready", "behavior": "ok"},
+        "i-refused": {"state": "refused", "behavior": "ok"},
+        "i-joined": {"state": "joined", "behavior": "not-ready"},
+        "i-booting": {"state": "booting", "behavior": "never-joins"},
+    }
+    terminated = []
+    user = SimpleNamespace(do=lambda service, operation, InstanceIds: terminated.extend(InstanceIds))
+    monkeypatch.setattr(nodes, "User", lambda *_: user)
+    nodes.terminate_broken(SimpleNamespace(cloud=SimpleNamespace(control=lambda *_: kubelets)))
+    assert terminated == ["i-refused", "i-joined", "i-booting"]

@@ -74,7 +74,8 @@ class Kubelets:
     def describe(self) -> dict[str, Any]:
         """The state of each kubelet, for the control endpoint."""
         with self.simulator.lock:
-            return {i: {"node": k.node, "group": k.group, "state": k.state, "reason": k.reason} for i, k in self.all.items()}
+            fields = ("node", "group", "state", "reason", "behavior")
+            return {identifier: {name: getattr(kubelet, name) for name in fields} for identifier, kubelet in self.all.items()}
 
     def on_running(self, identifier: str, group: str, template: dict[str, str], warm: bool = False) -> None:
         """The instance is running. Read its user data after a delay. A kubelet that has joined before starts without
