@@ -24,6 +24,7 @@ import pytest
 import requests
 import yaml
 from botocore.config import Config
+from botocore.exceptions import ClientError
 
 from localcloud.tests import support
 from e2e import logs
@@ -46,6 +47,7 @@ BASIC = support.REPOSITORY / "boundaries" / "basic.yaml"
 TIME_SCALE = "0.2"
 SHARED_FLAGS = ("--resync-period", "10s")
 """Flags of the controller that scenarios share: what others change in AWS is seen soon."""
+IPV6_BLOCK = "2600:1f14:abc:de00::/64"
 WAIT = 120
 """How long a test waits for something that should come, in seconds. Nothing is proved by being faster."""
 
@@ -54,6 +56,16 @@ _MAKING_CLIENTS = threading.Lock()
 
 
 # --- the cloud ------------------------------------------------------------------------------------
+
+
+def ipv6_subnet(cloud):
+    """The subnet of a cloud that assigns IPv6 addresses to new instances, made if there is none."""
+    ec2, block = cloud.boto("ec2"), "10.0.192.0/20"
+    with contextlib.suppress(ClientError):
+        made = ec2.create_subnet(VpcId=cloud["vpc"], CidrBlock=block, Ipv6CidrBlock=IPV6_BLOCK, AvailabilityZone=f"{cloud['region']}a")
+        ec2.modify_subnet_attribute(SubnetId=made["Subnet"]["SubnetId"], AssignIpv6AddressOnCreation={"Value": True})
+    filters = [{"Name": "vpc-id", "Values": [cloud["vpc"]]}, {"Name": "cidr-block", "Values": [block]}]
+    return ec2.describe_subnets(Filters=filters)["Subnets"][0]["SubnetId"]
 
 
 class Cloud(support.Cloud):

@@ -20,6 +20,8 @@ def main(argv):
     at = argv.index("--")
     cloud = harness.Cloud.shared()
     cloud.install()
+    # A controller that reads the subnets while this one is made would know it without its attribute.
+    harness.ipv6_subnet(cloud)
     controller = harness.Controller(cloud, [*harness.SHARED_FLAGS, *argv[:at]], log=pathlib.Path(cloud["logs"]) / "instance-manager.log").start()
     try:
         environment = {**os.environ, "E2E_CONTROLLER": json.dumps(controller.describe())}

@@ -4,7 +4,6 @@ All groups are created at once, each in a cluster that has the local API server.
 software takes the user data, and if it fits the cluster (localcloud/aws/nodes).
 """
 
-import contextlib
 import dataclasses
 import ipaddress
 import json
@@ -12,13 +11,11 @@ import uuid
 
 import pytest
 import yaml
-from botocore.exceptions import ClientError
 
 from e2e import harness
 from e2e.harness import PREFIX
 
 CUSTOM_RANGE = "192.168.0.0/16"
-IPV6_BLOCK = "2600:1f14:abc:de00::/64"
 CLUSTERS = {
     "range": {"version": "1.32", "kubernetesNetworkConfig": {"serviceIpv4Cidr": CUSTOM_RANGE}},
     # Of the two ranges that EKS assigns, a Windows node in a VPC of 10.0.0.0/16 assumes the second one, which the local
@@ -61,16 +58,6 @@ CASES = {
 }
 
 
-def ipv6_subnet(cloud):
-    """A subnet that assigns IPv6 addresses to new instances. Each worker finds the same one."""
-    ec2, block = cloud.boto("ec2"), "10.0.192.0/20"
-    with contextlib.suppress(ClientError):
-        made = ec2.create_subnet(VpcId=cloud["vpc"], CidrBlock=block, Ipv6CidrBlock=IPV6_BLOCK, AvailabilityZone=f"{cloud['region']}a")
-        ec2.modify_subnet_attribute(SubnetId=made["Subnet"]["SubnetId"], AssignIpv6AddressOnCreation={"Value": True})
-    filters = [{"Name": "vpc-id", "Values": [cloud["vpc"]]}, {"Name": "cidr-block", "Values": [block]}]
-    return ec2.describe_subnets(Filters=filters)["Subnets"][0]["SubnetId"]
-
-
 @pytest.fixture(scope="module")
 def groups(shared, controller):
     """The groups of all cases by name."""
@@ -78,7 +65,7 @@ def groups(shared, controller):
     network = {"subnetIds": shared["subnets"], "securityGroupIds": [shared["security_group"]]}
     for name, settings in CLUSTERS.items():
         shared.boto("eks").create_cluster(name=f"{unique}-{name}", roleArn="arn:aws:iam::123456789012:role/eks", resourcesVpcConfig=network, **settings)
-    subnet = ipv6_subnet(shared)
+    subnet = harness.ipv6_subnet(shared)
     statement = {"Effect": "Allow", "Action": ["ec2:AssignIpv6Addresses", "ec2:DescribeInstances"], "Resource": "*"}
     document = json.dumps({"Version": "2012-10-17", "Statement": [statement]})
     policy = shared.boto("iam").create_policy(PolicyName=f"{unique}-cni", PolicyDocument=document)["Policy"]["Arn"]
@@ -121,7 +108,7 @@ def test_nodes_join_clusters_of_all_kinds(groups, shared, name):
     case, group = CASES[name], groups[name].wait_ready(nodes=1)
     (node,) = group.nodes()
     address = next(each["address"] for each in node["status"]["addresses"] if each["type"] == "InternalIP")
-    assert ipaddress.ip_address(address) in ipaddress.ip_network(IPV6_BLOCK if case.cluster == "six" else "10.0.0.0/16")
+    assert ipaddress.ip_address(address) in ipaddress.ip_network(harness.IPV6_BLOCK if case.cluster == "six" else "10.0.0.0/16")
     (image,) = shared.boto("ec2").describe_images(ImageIds=[group.template_versions()[-1]["LaunchTemplateData"]["ImageId"]])["Images"]
     if case.image:
         assert image["ImageId"] == shared["amis"][case.image][0]

@@ -45,6 +45,16 @@ impl FakeCluster {
         }
     }
 
+    /// With an inventory that reads again whatever was not found, or rejected, at once.
+    pub(crate) fn without_negative_ttl(self, fake_aws: &Arc<FakeAws>) -> FakeCluster {
+        let config = CacheConfig {
+            batch_idle: Duration::from_millis(1),
+            negative_ttl: Duration::ZERO,
+            ..CacheConfig::default()
+        };
+        FakeCluster { inventory: Inventory::with_config(fake_aws.aws(), config), ..self }
+    }
+
     /// With this API server.
     pub(crate) fn with_client(self, client: Client) -> FakeCluster {
         FakeCluster { kube: KubeClient::new(client, "test"), ..self }

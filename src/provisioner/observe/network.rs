@@ -33,7 +33,10 @@ pub(crate) async fn network(
         if security_groups.is_empty() { Ok(Default::default()) } else { inventory.security_groups(vpc).await }
     };
     let (mut known_subnets, mut known_groups) = tokio::try_join!(known_subnets, known_groups).map_err(aws)?;
-    if !subnets.iter().all(|name| is_known(name, &known_subnets))
+    // What a person enables on a subnet would be rejected for as long as the list is cached.
+    let lacks_ipv6 = cluster.is_ipv6 && known_subnets.iter().any(|subnet| lacks_ipv6(subnet, subnets));
+    if lacks_ipv6
+        || !subnets.iter().all(|name| is_known(name, &known_subnets))
         || !security_groups.iter().all(|name| is_known(name, &known_groups))
     {
         let (newer_subnets, newer_groups) = inventory.refresh_network(vpc).await.map_err(aws)?;
@@ -66,9 +69,16 @@ async fn by_id(o: &Observer<'_>, subnets: &[String], security_groups: &[String])
 
 /// Whether a list has an object with this id or Name tag.
 fn is_known(name: &str, known: &[NetworkObject]) -> bool {
-    known
-        .iter()
-        .any(|object| object.id == name || object.name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(name)))
+    known.iter().any(|object| has_name(object, name))
+}
+
+/// Whether a subnet is among those named, and gives no IPv6 address to new instances.
+fn lacks_ipv6(subnet: &NetworkObject, names: &[String]) -> bool {
+    subnet.assigns_ipv6 == Some(false) && names.iter().any(|name| has_name(subnet, name))
+}
+
+fn has_name(object: &NetworkObject, name: &str) -> bool {
+    object.id == name || object.name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(name))
 }
 
 #[cfg(test)]
@@ -114,6 +124,25 @@ mod tests {
         assert_eq!(ids(&found.subnets), ["subnet-1"]);
         assert_eq!(ids(&found.security_groups), ["sg-1", "sg-2"]);
         assert!(found.in_other_vpcs.is_empty(), "no VPC is another one");
+    }
+
+    /// The remedy of the message would have no effect before the cached list ends, ten minutes later.
+    #[tokio::test]
+    async fn subnet_without_ipv6_addresses_is_read_again_before_an_ipv6_cluster_rejects_it() {
+        for is_ipv6 in [true, false] {
+            let stub = Arc::new(FakeAws::default());
+            let subnet = NetworkObject { assigns_ipv6: Some(false), ..network_object("subnet-1") };
+            stub.update(|data| data.subnets = vec![subnet]);
+            let fake_cluster = FakeCluster::new(&stub).without_negative_ttl(&stub);
+            let observer = fake_cluster.observer();
+            let cluster = Cluster { vpc: Some("vpc-1".into()), is_ipv6, ..cluster("demo") };
+            for _ in 0..2 {
+                network(&observer, &cluster, &["subnet-1".to_owned()], &[]).await.expect("an answer");
+            }
+            stub.update(|data| data.subnets[0].assigns_ipv6 = Some(true));
+            let found = network(&observer, &cluster, &["subnet-1".to_owned()], &[]).await.expect("an answer");
+            assert_eq!(found.subnets[0].assigns_ipv6, Some(is_ipv6), "an IPv4 cluster needs no newer list");
+        }
     }
 
     #[tokio::test]
