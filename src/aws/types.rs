@@ -222,6 +222,18 @@ pub struct NetworkObject {
     pub assigns_ipv6: Option<bool>,
 }
 
+impl NetworkObject {
+    /// Whether its tag `Name` has this value. Upper and lower case are the same, as for keikoproj/instance-manager.
+    pub(crate) fn has_name(&self, name: &str) -> bool {
+        self.name.as_deref().is_some_and(|found| found.eq_ignore_ascii_case(name))
+    }
+
+    /// Whether a spec means it by this ID or value of the tag `Name`.
+    pub(crate) fn is_called(&self, name: &str) -> bool {
+        self.id == name || self.has_name(name)
+    }
+}
+
 /// The properties of an AMI that the controller uses.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Image {

@@ -40,10 +40,7 @@ const CUSTOM_NETWORKING: &str = "metadata.annotations.instancemgr.keikoproj.io/c
 
 /// Kubelets of an IPv6 cluster report the instance's IPv6 address, so every instance needs one.
 fn subnets(desired: &DesiredSpec, env: &References) -> Vec<SpecError> {
-    let has_name = |name: &String, subnet: &NetworkObject| {
-        subnet.id == *name || subnet.name.as_ref().is_some_and(|given| given.eq_ignore_ascii_case(name))
-    };
-    let used = |subnet: &&NetworkObject| desired.subnets.iter().any(|name| has_name(name, subnet));
+    let used = |subnet: &&NetworkObject| desired.subnets.iter().any(|name| subnet.is_called(name));
     let without = env.subnets.iter().filter(used).filter(|subnet| subnet.assigns_ipv6 == Some(false));
     let problem = |subnet: &NetworkObject| {
         let rule = "gives no IPv6 address to new instances, so their nodes cannot join the IPv6 cluster";

@@ -208,7 +208,7 @@ fn resolve_subnets(
     for name in &desired.subnets {
         let named = |o: &&NetworkObject| match name.starts_with("subnet-") {
             true => o.id == *name,
-            false => o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name)),
+            false => o.has_name(name),
         };
         let found: Vec<_> = references.subnets.iter().filter(named).collect();
         if found.is_empty() {

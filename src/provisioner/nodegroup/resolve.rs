@@ -82,7 +82,7 @@ fn resolve_ids(
     let lookup = NetworkLookup { vpc: network.vpc.as_deref(), known, in_other_vpcs: &[] };
     let mut ids = Vec::new();
     for name in desired {
-        let is = |o: &&NetworkObject| o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name));
+        let is = |o: &&NetworkObject| o.has_name(name);
         let found: Vec<_> = if name.starts_with(prefix) {
             vec![name.clone()]
         } else {

@@ -69,16 +69,12 @@ async fn by_id(o: &Observer<'_>, subnets: &[String], security_groups: &[String])
 
 /// Whether a list has an object with this id or Name tag.
 fn is_known(name: &str, known: &[NetworkObject]) -> bool {
-    known.iter().any(|object| has_name(object, name))
+    known.iter().any(|object| object.is_called(name))
 }
 
 /// Whether a subnet is among those named, and gives no IPv6 address to new instances.
 fn lacks_ipv6(subnet: &NetworkObject, names: &[String]) -> bool {
-    subnet.assigns_ipv6 == Some(false) && names.iter().any(|name| has_name(subnet, name))
-}
-
-fn has_name(object: &NetworkObject, name: &str) -> bool {
-    object.id == name || object.name.as_deref().is_some_and(|known| known.eq_ignore_ascii_case(name))
+    subnet.assigns_ipv6 == Some(false) && names.iter().any(|name| subnet.is_called(name))
 }
 
 #[cfg(test)]

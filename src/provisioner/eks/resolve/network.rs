@@ -22,7 +22,7 @@ pub(super) fn resolve_ids(
         let found: Vec<_> = if name.starts_with(prefix) {
             known.iter().filter(|o| o.id == *name).collect()
         } else {
-            known.iter().filter(|o| o.name.as_deref().is_some_and(|n| n.eq_ignore_ascii_case(name))).collect()
+            known.iter().filter(|o| o.has_name(name)).collect()
         };
         if found.is_empty() {
             errors.push(lookup.not_found(&format!("spec.eks.configuration.{field}"), name, prefix));
