@@ -152,6 +152,16 @@ pub struct WarmPool {
     pub reuse_on_scale_in: Option<bool>,
     /// Whether AWS is deleting the pool.
     pub deleting: bool,
+    /// Number of its instances; `None` when AWS did not return it.
+    pub size: Option<i32>,
+}
+
+impl WarmPool {
+    /// How many instances AWS keeps in the pool of a group of this desired capacity and maximum size (Amazon EC2 Auto
+    /// Scaling User Guide, "Create a warm pool for an Auto Scaling group").
+    pub fn target(&self, desired: i32, max: i32) -> i32 {
+        self.sizes.min.max(self.sizes.max.unwrap_or(max).saturating_sub(desired))
+    }
 }
 
 /// An instance of a warm pool.

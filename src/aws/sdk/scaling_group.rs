@@ -98,7 +98,7 @@ pub(super) fn group(group: &sdk::AutoScalingGroup) -> AwsResult<ScalingGroup> {
         suspended_processes: sorted(group.suspended_processes().iter().filter_map(|p| p.process_name())),
         enabled_metrics: sorted(group.enabled_metrics().iter().filter_map(|m| m.metric())),
         instances: group.instances().iter().map(instance).collect(),
-        warm_pool: group.warm_pool_configuration().map(warm_pool::pool),
+        warm_pool: group.warm_pool_configuration().map(|pool| warm_pool::pool(pool, group.warm_pool_size())),
         deleting: group.status().is_some_and(|s| !s.is_empty()),
         is_deletion_protected: group.deletion_protection() == Some(&sdk::DeletionProtection::PreventAllDeletion),
     })

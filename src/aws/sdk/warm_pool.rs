@@ -8,7 +8,7 @@ use crate::aws::{Instance, WarmInstance, WarmPhase, WarmPool, WarmSizes};
 pub(super) const MAX_PAGE: i32 = 50;
 
 /// The warm pool of a scaling group.
-pub(super) fn pool(found: &sdk::WarmPoolConfiguration) -> WarmPool {
+pub(super) fn pool(found: &sdk::WarmPoolConfiguration, size: Option<i32>) -> WarmPool {
     WarmPool {
         sizes: WarmSizes {
             min: found.min_size().unwrap_or_default(),
@@ -17,6 +17,7 @@ pub(super) fn pool(found: &sdk::WarmPoolConfiguration) -> WarmPool {
         state: found.pool_state().map_or("Stopped", |s| s.as_str()).to_owned(),
         reuse_on_scale_in: found.instance_reuse_policy().and_then(|policy| policy.reuse_on_scale_in()),
         deleting: found.status().is_some(),
+        size,
     }
 }
 
@@ -50,12 +51,12 @@ mod tests {
     #[test]
     fn removed_max_size_is_none() {
         let found = sdk::WarmPoolConfiguration::builder().min_size(1).max_group_prepared_capacity(-1).build();
-        assert_eq!(pool(&found).sizes, WarmSizes { min: 1, max: None });
+        assert_eq!(pool(&found, None).sizes, WarmSizes { min: 1, max: None });
         let deleting = sdk::WarmPoolConfiguration::builder().status(sdk::WarmPoolStatus::PendingDelete).build();
-        assert!(pool(&deleting).deleting);
-        assert_eq!(pool(&deleting).reuse_on_scale_in, None);
+        assert!(pool(&deleting, None).deleting);
+        assert_eq!(pool(&deleting, None).reuse_on_scale_in, None);
         let policy = sdk::InstanceReusePolicy::builder().reuse_on_scale_in(true).build();
         let reused = sdk::WarmPoolConfiguration::builder().instance_reuse_policy(policy).build();
-        assert_eq!(pool(&reused).reuse_on_scale_in, Some(true));
+        assert_eq!(pool(&reused, None).reuse_on_scale_in, Some(true));
     }
 }

@@ -21,6 +21,11 @@ impl ProcessState {
         self.group(group, |g| track(&mut g.shortage_since, is_short, now))
     }
 
+    /// Records whether the warm pool lacks instances; returns for how long it has.
+    pub(crate) fn track_short_warm_pool(&self, group: &str, is_short: bool, now: Timestamp) -> SignedDuration {
+        self.group(group, |g| track(&mut g.warm_pool_short_since, is_short, now))
+    }
+
     /// Records whether EKS rejects the role of the group; returns for how long it has.
     pub(crate) fn track_role_rejection(&self, group: &str, is_rejected: bool, now: Timestamp) -> SignedDuration {
         self.group(group, |g| track(&mut g.role_rejected_since, is_rejected, now))

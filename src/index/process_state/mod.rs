@@ -61,6 +61,9 @@ struct GroupState {
     /// Since when fewer instances than desired have been running. It decides when a failed launch is reported, and when a
     /// smaller `maxSize` stops waiting for launches. A restart makes both later, which costs no node.
     shortage_since: Option<Timestamp>,
+    /// Since when the warm pool has had fewer instances than AWS keeps in it. It decides when a failed launch is looked
+    /// for.
+    warm_pool_short_since: Option<Timestamp>,
     /// Since when instances of the warm pool have been waited for. It decides when the wait is reported: no node is
     /// replaced before or after.
     warm_pool_wait_since: Option<Timestamp>,

@@ -257,8 +257,13 @@ impl PlanSimulation {
             }
             EksStep::PutWarmPool { sizes, state, reuse_on_scale_in, .. } => {
                 let state = state.clone().unwrap_or_else(|| "Stopped".into());
-                let pool =
-                    WarmPool { sizes: sizes.clone(), state, reuse_on_scale_in: *reuse_on_scale_in, deleting: false };
+                let pool = WarmPool {
+                    sizes: sizes.clone(),
+                    state,
+                    reuse_on_scale_in: *reuse_on_scale_in,
+                    deleting: false,
+                    size: None,
+                };
                 self.edit_scaling_group(|g| g.warm_pool = Some(pool));
             }
             EksStep::DeleteWarmPool { .. } => self.edit_scaling_group(|g| g.warm_pool = None),

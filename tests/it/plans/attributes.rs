@@ -247,7 +247,7 @@ fn hook_is_kept_while_an_instance_waits_in_it() {
 fn hook_is_kept_while_a_warm_instance_waits_in_it() {
     let pool = || {
         let sizes = WarmSizes { min: 1, max: None };
-        WarmPool { sizes, state: "Stopped".into(), reuse_on_scale_in: None, deleting: false }
+        WarmPool { sizes, state: "Stopped".into(), reuse_on_scale_in: None, deleting: false, size: None }
     };
     let with_pool = || with_launch_hook("").with_scaling_group(|g| g.warm_pool = Some(pool()));
     let warm = |phase, waits_in_hook| {

@@ -241,7 +241,13 @@ impl World {
         if self.scaling_group().warm_pool.as_ref().is_some_and(|pool| pool.deleting) {
             return Err("the warm pool is pending delete");
         }
-        let pool = WarmPool { sizes: sizes.clone(), state: "Stopped".into(), reuse_on_scale_in: None, deleting: false };
+        let pool = WarmPool {
+            sizes: sizes.clone(),
+            state: "Stopped".into(),
+            reuse_on_scale_in: None,
+            deleting: false,
+            size: None,
+        };
         self.scaling_group_mut().warm_pool = Some(pool);
         Ok(())
     }

@@ -13,7 +13,13 @@ const ON_DEMAND_TYPES_WITH_POOL: &str =
     "eks: {warmPool: {minSize: 1}, configuration: {mixedInstancesPolicy: {instanceTypes: [{type: m5a.large}]}}}";
 
 fn pool(min: i32, max: Option<i32>) -> WarmPool {
-    WarmPool { sizes: WarmSizes { min, max }, state: "Stopped".into(), reuse_on_scale_in: None, deleting: false }
+    WarmPool {
+        sizes: WarmSizes { min, max },
+        state: "Stopped".into(),
+        reuse_on_scale_in: None,
+        deleting: false,
+        size: None,
+    }
 }
 
 /// A converged group with the desired pool.

@@ -31,8 +31,8 @@ use super::scaling_group::{hooks, subnets};
 use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
 use crate::aws::{
-    AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, LifecycleHook, ScalingGroup, TemplateData,
-    TemplatePin,
+    AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, LifecycleHook, ScalingActivity, ScalingGroup,
+    TemplateData, TemplatePin,
 };
 use crate::ownership::{has_ownership_tags, tagging_denied_condition};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views};
@@ -372,8 +372,7 @@ async fn observe_progress(
     if short && (state.shortage_duration.as_secs() > 0 || was_short) {
         state.activities = o.inventory.activities(&group.name).await.map_err(aws)?.to_vec();
     }
-    let failed = state.activities.iter().find(|activity| activity.has_failed() && activity.is_launch());
-    o.process_state.record_failed_launch(&key, failed.and_then(|activity| activity.started));
+    record_failed_launch(o, &key, &group, &state.activities).await?;
     state.lost_instances = read_lost_instances(o, &key, &group).await;
     state.is_cause_of_loss_expected = o.process_state.lost_instances(&key, |known| known.is_cause_expected(o.now));
     let is_waiting = super::warm_pool::is_blocked_by_transitions(resolved, state, status);
@@ -388,6 +387,27 @@ async fn observe_progress(
     }
     state.drains = drain_views(o, &members, &resolved.desired.id.uid).await?;
     state.strategy_state = crd_strategy::observe(o, resolved, status, state, &members).await?;
+    Ok(())
+}
+
+/// Records the last launch that failed: the version of the launch template may be gone. While no node is missing, only a
+/// warm pool that stays short shows it: an instance of the pool replaced the lost node, and AWS cannot fill the pool again.
+async fn record_failed_launch(
+    o: &Observer<'_>,
+    key: &str,
+    group: &ScalingGroup,
+    read: &[ScalingActivity],
+) -> ObserveResult<()> {
+    let is_short = group.warm_pool.as_ref().is_some_and(|pool| {
+        !pool.deleting && pool.size.is_some_and(|size| size < pool.target(group.desired, group.max))
+    });
+    let lasts = o.process_state.track_short_warm_pool(key, is_short, o.now).as_secs() > 0;
+    let of_pool = match read {
+        [] if lasts => o.inventory.activities(&group.name).await.map_err(ObserveError::Aws)?,
+        _ => Arc::default(),
+    };
+    let failed = read.iter().chain(&*of_pool).find(|activity| activity.has_failed() && activity.is_launch());
+    o.process_state.record_failed_launch(key, failed.and_then(|activity| activity.started));
     Ok(())
 }
 

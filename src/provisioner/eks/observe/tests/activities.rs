@@ -100,3 +100,40 @@ async fn forecast_takes_nothing_from_the_next_reconcile_and_reads_less() {
     let lost = observe(cluster.observer()).await.lost_instances;
     assert_eq!(lost.into_iter().map(|lost| lost.instance).collect::<Vec<_>>(), ["i-2"]);
 }
+
+/// A user deletes the version that the group launches, and an instance of the warm pool replaces the next lost node. No
+/// node is missing, and the pool would stay empty until one is.
+#[tokio::test]
+async fn warm_pool_that_stays_short_shows_the_failed_launch() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let pool = |size| {
+        let sizes = WarmSizes { min: 1, max: Some(2) };
+        WarmPool { sizes, state: "Stopped".into(), reuse_on_scale_in: None, deleting: false, size: Some(size) }
+    };
+    let group = |size| ScalingGroup {
+        tags: resolved.tags.clone(),
+        instances: vec![instance("i-1")],
+        warm_pool: Some(pool(size)),
+        ..scaling_group(&resolved.names.scaling_group)
+    };
+    stub.update(|d| {
+        let began = Some(jiff::Timestamp::UNIX_EPOCH);
+        let failed = scaling_activity("Launching a new EC2 instance into warm pool");
+        d.activities.push(ScalingActivity { status: "Failed".into(), started: began, ..failed });
+    });
+    let cluster = FakeCluster::new(&stub);
+    let is_launch_failure_found = async |size, seconds| {
+        stub.update(|d| _ = d.groups.insert(resolved.names.scaling_group.clone(), group(size)));
+        let now = jiff::Timestamp::from_second(seconds).expect("a time");
+        let observer = Observer { now, ..cluster.observer() };
+        let observed = super::super::observe(&observer, &resolved, &InstanceGroupStatus::default()).await;
+        assert_eq!(observed.expect("a state").activities, [], "no node is missing");
+        observer.process_state.take_unreported_failed_launch(&resolved.desired.id.key())
+    };
+    assert!(!is_launch_failure_found(1, 0).await, "the pool is full");
+    assert!(!is_launch_failure_found(0, 1).await, "AWS has just taken the instance out of the pool");
+    assert_eq!(stub.calls("activities"), 0);
+    assert!(is_launch_failure_found(0, 2).await);
+    assert!(!is_launch_failure_found(0, 3).await, "the version is read once for each failure");
+    assert_eq!(stub.calls("activities"), 1);
+}

@@ -17,8 +17,8 @@ use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::samples::{cluster, instance, network_object, scaling_activity, scaling_group};
 use crate::aws::{
-    AccessEntry, AwsErrorKind, Cluster, Instance, InstanceProfile, LaunchTemplate, Role, ScalingGroup, Tag,
-    TemplatePin, TemplateVersion,
+    AccessEntry, AwsErrorKind, Cluster, Instance, InstanceProfile, LaunchTemplate, Role, ScalingActivity, ScalingGroup,
+    Tag, TemplatePin, TemplateVersion, WarmPool, WarmSizes,
 };
 use crate::provisioner::eks::launch_template::fingerprint::Fingerprint;
 use crate::provisioner::eks::names::GroupNames;
