@@ -57,6 +57,9 @@
     Codes are those of FargateProfileIssue.
 `POST /_local/offering` `{"type": "m5.large", "zone": "us-west-2c", "offered": false}` sets whether a zone offers a
     type.
+`POST /_local/pause`, `POST /_local/resume`
+    Holds back all that AWS does by itself after a while, so that a test can look at a state that lasts for a moment.
+    What became due meanwhile happens at once.
 `POST /_local/instance-type` `{"name": "m5z.large", "like": "m5.large", "zones": optional}`
     Adds an instance type with the attributes of an existing one, offered in these zones or in all.
 `POST /_local/nodegroup` `{"name", "operation": create / update / delete / degraded, "code": issue or error code,
@@ -171,6 +174,13 @@ def change_instance(simulator: Any, identifier: str, action: str) -> None:
             simulator.engine.terminate_externally(identifier, SPOT_INTERRUPTION)
         case _:
             raise ValueError(f"{action!r} of {identifier}: no such action or no such instance")
+
+
+def pause(simulator: Any, paused: bool) -> dict[str, Any]:
+    # What AWS does at this moment has ended before a test looks.
+    with simulator.lock:
+        simulator.timers.pause(paused)
+    return {}
 
 
 def set_delays(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]:
@@ -297,6 +307,8 @@ ROUTES = {
     ("POST", "ami"): set_ami,
     ("POST", "instance"): change_instances,
     ("POST", "delays"): set_delays,
+    ("POST", "pause"): lambda simulator, _: pause(simulator, True),
+    ("POST", "resume"): lambda simulator, _: pause(simulator, False),
     ("POST", "ssm"): set_ssm,
     ("POST", "launch-failure"): set_launch_failure,
     ("POST", "launch-end"): set_launch_end,

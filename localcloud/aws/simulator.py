@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import copy
 import threading
+import time
 from collections import defaultdict
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -72,7 +73,7 @@ class Simulator:
         self.iam = iam_backends[settings.account]["aws"]
         self.images: dict[str, images.Image] = {}
         self.console: dict[str, list[str]] = defaultdict(list)
-        self.visible_profiles: dict[str, float] = {}
+        self.changed_profiles: dict[str, float] = {}
         self.metadata_defaults: dict[str, Any] = {}
         self.shared_iam = SharedIam(self, settings.iam) if settings.iam else None
         self.endpoint = kube["url"] if kube else "https://eks.invalid"
@@ -159,6 +160,11 @@ class Simulator:
         """Whether a new IAM role is visible to other services yet."""
         age = datetime.now(UTC) - role.create_date.replace(tzinfo=UTC)
         return age.total_seconds() >= self.settings.delays.propagation
+
+    def profile_propagated(self, profile: Any) -> bool:
+        """Whether the last change of an instance profile is visible to EC2 yet."""
+        changed = self.changed_profiles.get(profile.id)
+        return changed is None or time.monotonic() - changed >= self.settings.delays.propagation
 
     def copy_state(self) -> Any:
         """Copy groups and templates, for stale reads."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Any
 
 from moto.core.types import Base64EncodedString
@@ -93,7 +92,7 @@ def profile_problem(simulator: Any, wanted: dict[str, str] | None) -> str | None
     field, word = ("arn", "ARN") if wanted.get("Arn") else ("name", "name")
     value = wanted.get("Arn") or wanted.get("Name")
     profile = find_profile(simulator, wanted)
-    if profile is None or time.monotonic() < simulator.visible_profiles.get(profile.id, 0):
+    if profile is None or not simulator.profile_propagated(profile):
         return f"Value ({value}) for parameter iamInstanceProfile.{field} is invalid. Invalid IAM Instance Profile {word}"
     if not profile.roles:
         start = f"Value ({value}) for parameter iamInstanceProfile.{field} is invalid."

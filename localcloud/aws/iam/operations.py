@@ -138,13 +138,13 @@ def install_propagation_delay(simulator: Any) -> None:
 
     def created(self: Any, *args: Any, **kwargs: Any) -> Any:
         profile = create(self, *args, **kwargs)
-        simulator.visible_profiles[profile.id] = time.monotonic() + simulator.settings.delays.propagation
+        simulator.changed_profiles[profile.id] = time.monotonic()
         return profile
 
     def added(self: Any, profile_name: str, role_name: str) -> None:
         add(self, profile_name, role_name)
         profile = self.get_instance_profile(profile_name)
-        simulator.visible_profiles[profile.id] = time.monotonic() + simulator.settings.delays.propagation
+        simulator.changed_profiles[profile.id] = time.monotonic()
 
     IAMBackend.create_instance_profile, IAMBackend.add_role_to_instance_profile = created, added
 

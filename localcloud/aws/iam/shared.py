@@ -42,7 +42,7 @@ class SharedIam:
         answer.raise_for_status()
         iam, state = self.simulator.iam, pickle.loads(base64.b64decode(answer.json()["state"]))
         iam.roles, iam.instance_profiles = state["roles"], state["profiles"]
-        self.simulator.visible_profiles = state["visible"]
+        self.simulator.changed_profiles = state["changed"]
 
     def report_use(self, role: str, region: str) -> None:
         """Report the use of a role in this region."""
@@ -52,7 +52,7 @@ class SharedIam:
 def export_state(simulator: Any) -> dict[str, str]:
     """The roles and instance profiles, for another region."""
     with simulator.lock:
-        state = {"roles": simulator.iam.roles, "profiles": simulator.iam.instance_profiles, "visible": simulator.visible_profiles}
+        state = {"roles": simulator.iam.roles, "profiles": simulator.iam.instance_profiles, "changed": simulator.changed_profiles}
         return {"state": base64.b64encode(pickle.dumps(state)).decode()}
 
 

@@ -1,5 +1,6 @@
 """Helpers for the simulator's tests."""
 
+import contextlib
 import itertools
 import json
 import os
@@ -52,6 +53,25 @@ class Control:
 
     def delete(self, path, **fields):
         return self._checked(requests.delete(f"{self.url}/{path}", json=fields, timeout=10))
+
+    @contextlib.contextmanager
+    def paused(self):
+        """A state that lasts for a moment lasts until the end of the block."""
+        self.post("pause")
+        try:
+            yield
+        finally:
+            self.post("resume")
+
+    @contextlib.contextmanager
+    def delayed(self, **seconds):
+        """AWS takes this long until the end of the block."""
+        usual = self.post("delays")
+        self.post("delays", **seconds)
+        try:
+            yield
+        finally:
+            self.post("delays", **{name: usual[name] for name in seconds})
 
     @staticmethod
     def _checked(answer):

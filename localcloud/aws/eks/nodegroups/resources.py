@@ -44,7 +44,7 @@ class Resources:
         if not any(profile.name == name for profile in iam.instance_profiles.values()):
             profile = iam.create_instance_profile(name, "/", [], [])
             iam.add_role_to_instance_profile(name, found.settings["nodeRole"].rsplit("/", 1)[1])
-            self.simulator.visible_profiles.pop(profile.id, None)
+            self.simulator.changed_profiles.pop(profile.id, None)
         template = LaunchTemplate(f"lt-{found.uuid.replace('-', '')[:17]}", name, now())
         self.simulator.templates.by_id[template.id] = template
         self.simulator.ec2.create_tags([template.id], self.tags(found))

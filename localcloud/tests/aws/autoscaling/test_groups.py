@@ -74,18 +74,19 @@ def test_a_template_that_cannot_launch_is_rejected_with_the_reason_of_ec2(aws, g
     assert part in message
 
 
-def test_a_new_instance_profile_is_rejected_until_it_has_propagated(aws, groups, data, name):
+def test_a_new_instance_profile_is_rejected_until_it_has_propagated(aws, groups, data, control, name):
     """IAM User Guide, "Troubleshooting IAM: Changes that I make are not always immediately visible"."""
     aws.iam.create_role(
         RoleName=name,
         AssumeRolePolicyDocument='{"Statement":[{"Effect":"Allow","Principal":{"Service":"ec2.amazonaws.com"},"Action":"sts:AssumeRole"}]}',
     )
-    arn = aws.iam.create_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Arn"]
-    aws.iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
     template = {"LaunchTemplateName": f"fresh-{name}", "Version": "1"}
-    aws.ec2.create_launch_template(LaunchTemplateName=f"fresh-{name}", LaunchTemplateData=data | {"IamInstanceProfile": {"Arn": arn}})
-    code, message = client_error(aws.autoscaling.create_auto_scaling_group, **groups.parameters(name, LaunchTemplate=template))
-    assert (code, "Invalid IAM Instance Profile ARN" in message) == ("ValidationError", True)
+    with control.delayed(propagation=600):
+        arn = aws.iam.create_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Arn"]
+        aws.iam.add_role_to_instance_profile(InstanceProfileName=name, RoleName=name)
+        aws.ec2.create_launch_template(LaunchTemplateName=f"fresh-{name}", LaunchTemplateData=data | {"IamInstanceProfile": {"Arn": arn}})
+        code, message = client_error(aws.autoscaling.create_auto_scaling_group, **groups.parameters(name, LaunchTemplate=template))
+        assert (code, "Invalid IAM Instance Profile ARN" in message) == ("ValidationError", True)
     time.sleep(0.5)
     aws.autoscaling.create_auto_scaling_group(**groups.parameters(name, LaunchTemplate=template))
 
@@ -209,16 +210,17 @@ def test_termination_with_decrement_respects_the_minimum(aws, groups):
     assert groups.show(name)["DesiredCapacity"] == 1
 
 
-def test_a_repeated_termination_decrements_again(aws, groups):
+def test_a_repeated_termination_decrements_again(aws, groups, control):
     """Amazon EC2 Auto Scaling API Reference, TerminateInstanceInAutoScalingGroup: no idempotency token, no exception for
     an instance that terminates. The pull request "Track lifecycle and skip terminating already terminating instances"
     of kubernetes/autoscaler reports the dwindling desired capacity.
     """
     name = groups.make(3, MinSize=0, MaxSize=3, DesiredCapacity=3)
     first, *_ = groups.settle(name, 3)
-    for left in (2, 1):
-        aws.autoscaling.terminate_instance_in_auto_scaling_group(InstanceId=first, ShouldDecrementDesiredCapacity=True)
-        assert groups.show(name)["DesiredCapacity"] == left
+    with control.paused():
+        for left in (2, 1):
+            aws.autoscaling.terminate_instance_in_auto_scaling_group(InstanceId=first, ShouldDecrementDesiredCapacity=True)
+            assert groups.show(name)["DesiredCapacity"] == left
     groups.settle(name, 1)
     again = aws.autoscaling.terminate_instance_in_auto_scaling_group
     code, message = client_error(again, InstanceId=first, ShouldDecrementDesiredCapacity=True)
@@ -233,13 +235,14 @@ def test_an_unknown_instance_is_a_validation_error(aws):
     assert (code, "i-0123456789abcdef0" in message) == ("ValidationError", True)
 
 
-def test_deleting_a_group_with_instances_requires_force(aws, groups):
+def test_deleting_a_group_with_instances_requires_force(aws, groups, control):
     """Amazon EC2 Auto Scaling API Reference, DeleteAutoScalingGroup, ForceDelete and Errors (ResourceInUse)."""
     name = groups.make(1)
     assert client_error(aws.autoscaling.delete_auto_scaling_group, AutoScalingGroupName=name)[0] == "ResourceInUse"
-    aws.autoscaling.delete_auto_scaling_group(AutoScalingGroupName=name, ForceDelete=True)
-    assert groups.show(name)["Status"] == "Delete in progress"
-    assert client_error(aws.autoscaling.create_auto_scaling_group, **groups.parameters(name))[0] == "AlreadyExists"
+    with control.paused():
+        aws.autoscaling.delete_auto_scaling_group(AutoScalingGroupName=name, ForceDelete=True)
+        assert groups.show(name)["Status"] == "Delete in progress"
+        assert client_error(aws.autoscaling.create_auto_scaling_group, **groups.parameters(name))[0] == "AlreadyExists"
     wait_until(lambda: groups.show(name) is None, "the group to be gone")
 
 

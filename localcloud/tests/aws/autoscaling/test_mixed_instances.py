@@ -228,9 +228,9 @@ def test_changed_purchase_options_replace_instances_gradually(aws, groups):
     group = groups.make(2, MaxSize=3)
     mixed = policy(groups.template, "m5.large", "m5a.large", OnDemandPercentageAboveBaseCapacity=50)
     aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=group, MixedInstancesPolicy=mixed)
-    wait_until(lambda: len(groups.show(group)["Instances"]) == 3, "a third instance before one is terminated")
-    groups.settle(group, 2)
-    assert options(aws, groups, group) == {"on-demand": 1, "spot": 1}
+    wait_until(lambda: options(aws, groups, group) == {"on-demand": 1, "spot": 1}, "one instance of each kind")
+    states = [state for _, state in groups.history(group)]
+    assert states.index("Terminating") > [i for i, state in enumerate(states) if state == "InService"][2], "the new one comes first"
 
 
 def test_moving_an_on_demand_instance_to_another_zone_converges(aws, groups, name):

@@ -18,19 +18,21 @@ def state_of(groups, group, instance):
     return {i["InstanceId"]: i["LifecycleState"] for i in groups.show(group)["Instances"]}.get(instance)
 
 
-def test_an_instance_passes_through_entering_standby_and_pending_and_keeps_running(aws, groups, simulator):
+def test_an_instance_passes_through_entering_standby_and_pending_and_keeps_running(aws, groups, simulator, control):
     """Amazon EC2 Auto Scaling User Guide, "Temporarily remove instances from your Auto Scaling group", How the standby state works."""
     group = groups.make(1, MinSize=0, DesiredCapacity=1)
     (instance,) = groups.settle(group, 1)
-    (activity,) = enter(aws, group, instance, decrement=True)
-    assert activity["Description"] == f"Moving EC2 instance to Standby: {instance}"
-    assert "shrinking the capacity from 1 to 0" in activity["Cause"]
-    assert (activity["StatusCode"], groups.states(group)) == ("InProgress", ["EnteringStandby"])
+    with control.paused():
+        (activity,) = enter(aws, group, instance, decrement=True)
+        assert activity["Description"] == f"Moving EC2 instance to Standby: {instance}"
+        assert "shrinking the capacity from 1 to 0" in activity["Cause"]
+        assert (activity["StatusCode"], groups.states(group)) == ("InProgress", ["EnteringStandby"])
     wait_until(lambda: groups.states(group) == ["Standby"], "the instance to reach Standby")
     assert groups.show(group)["DesiredCapacity"] == 0
     assert aws.ec2.describe_instances(InstanceIds=[instance])["Reservations"][0]["Instances"][0]["State"]["Name"] == "running"
-    (activity,) = aws.autoscaling.exit_standby(AutoScalingGroupName=group, InstanceIds=[instance])["Activities"]
-    assert (activity["StatusCode"], groups.states(group)) == ("PreInService", ["Pending"])
+    with control.paused():
+        (activity,) = aws.autoscaling.exit_standby(AutoScalingGroupName=group, InstanceIds=[instance])["Activities"]
+        assert (activity["StatusCode"], groups.states(group)) == ("PreInService", ["Pending"])
     assert groups.settle(group, 1) == [instance]
     assert [line["state"] for line in events(simulator.aws_log, object="instance", id=instance)] == [
         "Pending",
@@ -120,12 +122,10 @@ def test_an_instance_is_not_terminated_before_it_has_reached_standby(aws, groups
     """
     group = groups.make(1, MinSize=0, DesiredCapacity=1)
     (instance,) = groups.settle(group, 1)
-    usual = control.post("delays")["move"]
-    control.post("delays", move=2)
-    (activity,) = enter(aws, group, instance, decrement=True)
-    control.post("delays", move=usual)
     terminate, given = aws.autoscaling.terminate_instance_in_auto_scaling_group, {"InstanceId": instance, "ShouldDecrementDesiredCapacity": False}
-    assert client_error(terminate, **given) == ("ScalingActivityInProgress", f"Activity {activity['ActivityId']} is in progress.")
+    with control.paused():
+        (activity,) = enter(aws, group, instance, decrement=True)
+        assert client_error(terminate, **given) == ("ScalingActivityInProgress", f"Activity {activity['ActivityId']} is in progress.")
     wait_until(lambda: groups.states(group) == ["Standby"], "the instance to reach Standby")
     terminate(**given)
     groups.settle(group, 0)

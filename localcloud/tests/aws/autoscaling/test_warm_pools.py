@@ -159,20 +159,25 @@ def test_a_call_without_the_reuse_policy_resets_it(aws, groups):
     assert "InstanceReusePolicy" not in pool(aws, group)[0]
 
 
-def test_deleting_a_pool_with_instances_requires_force(aws, groups):
+def test_deleting_a_pool_with_instances_requires_force(aws, groups, control):
     """Amazon EC2 Auto Scaling API Reference, DeleteWarmPool, ForceDelete and Errors; WarmPoolConfiguration, Status."""
     delete = aws.autoscaling.delete_warm_pool
     group = groups.make(0, MaxSize=1)
     code, message = client_error(delete, AutoScalingGroupName=group)
     assert (code, message.startswith("No warm pool found")) == ("ValidationError", True)
+    hook = {"AutoScalingGroupName": group, "LifecycleHookName": "wait"}
+    launching = {"LifecycleTransition": "autoscaling:EC2_INSTANCE_LAUNCHING", "HeartbeatTimeout": 7200}
+    aws.autoscaling.put_lifecycle_hook(**hook, **launching)
     aws.autoscaling.put_warm_pool(AutoScalingGroupName=group)
-    wait_until(lambda: pool(aws, group)[1], "an instance that is launched")
+    (instance,) = wait_for_pool(aws, group, 1, "Warmed:Pending:Wait")
     assert client_error(delete, AutoScalingGroupName=group)[0] == "ScalingActivityInProgress"
+    aws.autoscaling.complete_lifecycle_action(**hook, InstanceId=instance, LifecycleActionResult="CONTINUE")
     wait_for_pool(aws, group, 1)
     assert client_error(delete, AutoScalingGroupName=group)[0] == "ResourceInUse"
-    delete(AutoScalingGroupName=group, ForceDelete=True)
-    configuration, instances = pool(aws, group)
-    assert (configuration["Status"], [i["LifecycleState"] for i in instances]) == ("PendingDelete", ["Warmed:Terminating"])
+    with control.paused():
+        delete(AutoScalingGroupName=group, ForceDelete=True)
+        configuration, instances = pool(aws, group)
+        assert (configuration["Status"], [i["LifecycleState"] for i in instances]) == ("PendingDelete", ["Warmed:Terminating"])
     wait_until(lambda: pool(aws, group) == (None, []), "the pool to be gone")
     assert "WarmPoolConfiguration" not in groups.show(group)
 

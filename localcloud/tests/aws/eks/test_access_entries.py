@@ -83,11 +83,12 @@ def test_invalid_entries_are_rejected(api, call, change, message):
     assert (code, message in said) == ("InvalidParameterException", True), said
 
 
-def test_a_new_role_is_rejected_until_it_has_propagated(api, aws, simulator, name):
+def test_a_new_role_is_rejected_until_it_has_propagated(api, aws, simulator, control, name):
     """IAM User Guide, "Changes that I make are not always immediately visible"; EKS User Guide, "Create access entries": an existing principal."""
-    arn = aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
-    call = {"clusterName": simulator.cluster_name, "principalArn": arn}
-    assert client_error(api.create_access_entry, **call)[1] == "The specified principalArn is invalid: invalid principal."
+    with control.delayed(propagation=600):
+        arn = aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)["Role"]["Arn"]
+        call = {"clusterName": simulator.cluster_name, "principalArn": arn}
+        assert client_error(api.create_access_entry, **call)[1] == "The specified principalArn is invalid: invalid principal."
     time.sleep(PROPAGATION)
     assert api.create_access_entry(**call)["accessEntry"]["principalArn"] == arn
 
@@ -205,12 +206,13 @@ def test_the_authentication_mode_changes_one_step_forward_only(aws, simulator, c
     said = client_error(eks.update_cluster_config, **cluster, accessConfig={"authenticationMode": "API"})
     assert said == ("InvalidParameterException", "Unsupported authentication mode update from CONFIG_MAP to API")
     for before, mode in (("CONFIG_MAP", "API_AND_CONFIG_MAP"), ("API_AND_CONFIG_MAP", "API")):
-        update = change(mode, clientRequestToken=f"to-{mode}")
-        assert (update["type"], update["status"]) == ("AccessConfigUpdate", "InProgress")
-        assert update["params"] == [{"type": "AuthenticationMode", "value": mode}]
-        assert change(mode, clientRequestToken=f"to-{mode}")["id"] == update["id"]
-        assert shown() == ("UPDATING", before)
-        assert client_error(eks.update_cluster_config, **cluster, accessConfig={"authenticationMode": mode})[0] == "ResourceInUseException"
+        with control.paused():
+            update = change(mode, clientRequestToken=f"to-{mode}")
+            assert (update["type"], update["status"]) == ("AccessConfigUpdate", "InProgress")
+            assert update["params"] == [{"type": "AuthenticationMode", "value": mode}]
+            assert change(mode, clientRequestToken=f"to-{mode}")["id"] == update["id"]
+            assert shown() == ("UPDATING", before)
+            assert client_error(eks.update_cluster_config, **cluster, accessConfig={"authenticationMode": mode})[0] == "ResourceInUseException"
         identifier = {**cluster, "updateId": update["id"]}
         wait_until(lambda i=identifier: eks.describe_update(**i)["update"]["status"] == "Successful", "the update")
         assert shown() == ("ACTIVE", mode)

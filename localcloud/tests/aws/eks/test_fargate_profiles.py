@@ -46,7 +46,7 @@ def profiles(aws, simulator, control):
             wait_until(lambda n=name: made.status(n) is None, f"the profile {name} to be gone")
 
 
-def test_profile_creation_and_deletion_take_time(profiles, simulator, call, name):
+def test_profile_creation_and_deletion_take_time(profiles, simulator, control, call, name):
     """EKS API Reference, FargateProfile: status and ARN; CreateFargateProfile, DeleteFargateProfile."""
     made = profiles.eks.create_fargate_profile(**call, tags={"a": "b"})["fargateProfile"]
     assert (made["status"], made["health"], made["tags"]) == ("CREATING", {"issues": []}, {"a": "b"})
@@ -55,8 +55,9 @@ def test_profile_creation_and_deletion_take_time(profiles, simulator, call, name
         call[key] for key in ("subnets", "selectors", "podExecutionRoleArn")
     )
     wait_until(lambda: profiles.status(name) == "ACTIVE", "the profile to be ACTIVE")
-    assert profiles.delete(name)["status"] == "DELETING"
-    assert profiles.status(name) == "DELETING"
+    with control.paused():
+        assert profiles.delete(name)["status"] == "DELETING"
+        assert profiles.status(name) == "DELETING"
     wait_until(lambda: profiles.status(name) is None, "the profile to be gone")
     assert client_error(profiles.eks.delete_fargate_profile, clusterName=simulator.cluster_name, fargateProfileName=name)[0] == (
         "ResourceNotFoundException"
@@ -127,15 +128,16 @@ def test_the_pod_execution_role_must_trust_fargate_for_this_cluster(profiles, aw
     )
 
 
-def test_a_new_pod_execution_role_is_rejected_until_it_has_propagated(profiles, aws, call, name):
+def test_a_new_pod_execution_role_is_rejected_until_it_has_propagated(profiles, aws, control, call, name):
     """IAM User Guide, "Changes that I make are not always immediately visible"."""
-    role = aws.iam.create_role(RoleName=f"{name}-new", AssumeRolePolicyDocument=FARGATE)["Role"]["Arn"]
-    assert "Trust Policy" in client_error(profiles.eks.create_fargate_profile, **call | {"podExecutionRoleArn": role})[1]
+    with control.delayed(propagation=600):
+        role = aws.iam.create_role(RoleName=f"{name}-new", AssumeRolePolicyDocument=FARGATE)["Role"]["Arn"]
+        assert "Trust Policy" in client_error(profiles.eks.create_fargate_profile, **call | {"podExecutionRoleArn": role})[1]
     time.sleep(PROPAGATION)
     profiles.make(call, podExecutionRoleArn=role)
 
 
-def test_only_one_profile_changes_at_a_time(profiles, call, name):
+def test_only_one_profile_changes_at_a_time(profiles, control, call, name):
     """EKS User Guide, "Delete a Fargate profile": one in DELETING at a time, and none is made meanwhile; the same holds for CREATING."""
 
     def busy(verb, wanted, other, status):
@@ -147,21 +149,24 @@ def test_only_one_profile_changes_at_a_time(profiles, call, name):
         assert said == f"Cannot {verb} Fargate Profile {wanted} because cluster demo currently has Fargate profile {other} in status {status}"
 
     profiles.make(call, fargateProfileName=f"{name}-old")
-    profiles.eks.create_fargate_profile(**call)
-    busy("create", f"{name}-next", name, "CREATING")
-    busy("Delete", f"{name}-old", name, "CREATING")
-    busy("Delete", name, name, "CREATING")
+    with control.paused():
+        profiles.eks.create_fargate_profile(**call)
+        busy("create", f"{name}-next", name, "CREATING")
+        busy("Delete", f"{name}-old", name, "CREATING")
+        busy("Delete", name, name, "CREATING")
     wait_until(lambda: profiles.status(name) == "ACTIVE", "the profile to be ACTIVE")
     assert client_error(profiles.eks.create_fargate_profile, **call)[1] == "A Fargate Profile already exists with this name in this cluster."
-    profiles.delete(name)
-    busy("create", f"{name}-next", name, "DELETING")
-    busy("Delete", f"{name}-old", name, "DELETING")
+    with control.paused():
+        profiles.delete(name)
+        busy("create", f"{name}-next", name, "DELETING")
+        busy("Delete", f"{name}-old", name, "DELETING")
 
 
 def test_no_profile_changes_during_a_cluster_update(profiles, control, call):
     """EKS API Reference, UpdateClusterConfig: the cluster is UPDATING meanwhile; ResourceInUseException."""
-    update = profiles.eks.update_cluster_config(name=profiles.cluster, accessConfig={"authenticationMode": "API_AND_CONFIG_MAP"})["update"]
-    code, said = client_error(profiles.eks.create_fargate_profile, **call)
+    with control.paused():
+        update = profiles.eks.update_cluster_config(name=profiles.cluster, accessConfig={"authenticationMode": "API_AND_CONFIG_MAP"})["update"]
+        code, said = client_error(profiles.eks.create_fargate_profile, **call)
     assert (code, said.endswith("because cluster demo currently has an update in progress")) == ("ResourceInUseException", True)
     shown = {"name": profiles.cluster, "updateId": update["id"]}
     wait_until(lambda: profiles.eks.describe_update(**shown)["update"]["status"] == "Successful", "the update")
@@ -232,6 +237,7 @@ def test_faults_apply_to_fargate_operations(profiles, control, call, name):
     control.post("faults", action="deny", operation="CreateFargateProfile", match=name)
     assert client_error(profiles.eks.create_fargate_profile, **call)[0] == "AccessDeniedException"
     control.post("faults", action="lose", operation="CreateFargateProfile", match=name)
-    with pytest.raises(Exception, match="onnection"):
-        profiles.eks.create_fargate_profile(**call)
-    assert profiles.status(name) == "CREATING"
+    with control.paused():
+        with pytest.raises(Exception, match="onnection"):
+            profiles.eks.create_fargate_profile(**call)
+        assert profiles.status(name) == "CREATING"

@@ -16,18 +16,19 @@ def managed(simulator, aws):
     made.clear()
 
 
-def test_a_configuration_update_takes_time_and_blocks_other_changes(aws, managed):
+def test_a_configuration_update_takes_time_and_blocks_other_changes(aws, managed, control):
     """Amazon EKS API Reference, UpdateNodegroupConfig and DescribeUpdate; Errors: ResourceInUseException."""
     name = managed.make(1)
-    update = managed.configure(name, scalingConfig={"minSize": 2, "maxSize": 4, "desiredSize": 3})
-    assert (update["status"], update["type"], update["errors"]) == ("InProgress", "ConfigUpdate", [])
-    assert {p["type"]: p["value"] for p in update["params"]} == {"MinSize": "2", "MaxSize": "4", "DesiredSize": "3"}
-    assert managed.show(name)["status"] == "UPDATING"
-    busy = "Nodegroup cannot be updated as it is currently not in Active State"
-    which = {**managed.cluster, "nodegroupName": name}
-    assert client_error(aws.eks.update_nodegroup_config, **which, scalingConfig={"maxSize": 5}) == ("ResourceInUseException", busy)
-    assert client_error(aws.eks.update_nodegroup_version, **which) == ("ResourceInUseException", busy)
-    assert client_error(aws.eks.delete_nodegroup, **which)[0] == "ResourceInUseException"
+    with control.paused():
+        update = managed.configure(name, scalingConfig={"minSize": 2, "maxSize": 4, "desiredSize": 3})
+        assert (update["status"], update["type"], update["errors"]) == ("InProgress", "ConfigUpdate", [])
+        assert {p["type"]: p["value"] for p in update["params"]} == {"MinSize": "2", "MaxSize": "4", "DesiredSize": "3"}
+        assert managed.show(name)["status"] == "UPDATING"
+        busy = "Nodegroup cannot be updated as it is currently not in Active State"
+        which = {**managed.cluster, "nodegroupName": name}
+        assert client_error(aws.eks.update_nodegroup_config, **which, scalingConfig={"maxSize": 5}) == ("ResourceInUseException", busy)
+        assert client_error(aws.eks.update_nodegroup_version, **which) == ("ResourceInUseException", busy)
+        assert client_error(aws.eks.delete_nodegroup, **which)[0] == "ResourceInUseException"
     assert managed.wait_for_update(name, update)["status"] == "Successful"
     shown = managed.show(name)
     assert (shown["status"], shown["scalingConfig"]) == ("ACTIVE", {"minSize": 2, "maxSize": 4, "desiredSize": 3})
@@ -129,15 +130,20 @@ def test_invalid_versions_are_rejected(aws, managed, changes, words):
     assert (code, words in message) == ("InvalidParameterException", True)
 
 
-def test_a_version_update_launches_new_instances_first(managed):
+def test_a_version_update_launches_new_instances_first(aws, managed, control):
     """Amazon EKS User Guide, "Understand each phase of node updates": the sizes rise for its time, and return."""
     name = managed.make(3)
-    before = {instance["InstanceId"] for instance in managed.scaling_group(name)["Instances"]}
+    group = managed.scaling_group(name)
+    before = {instance["InstanceId"] for instance in group["Instances"]}
+    control.post("nodegroup", name=name, delays={"node_join_timeout": 60})
+    launches = {"AutoScalingGroupName": group["AutoScalingGroupName"], "ScalingProcesses": ["Launch"]}
+    aws.autoscaling.suspend_processes(**launches)
     update = managed.upgrade(name, releaseVersion=RELEASES[2])
     assert {p["type"]: p["value"] for p in update["params"]} == {"Version": "1.32", "ReleaseVersion": RELEASES[2]}
     wait_until(lambda: managed.scaling_group(name)["DesiredCapacity"] > 3, "more instances than desired")
     shown = managed.show(name)
     assert (shown["scalingConfig"]["desiredSize"], shown["releaseVersion"]) == (3, RELEASES[0])
+    aws.autoscaling.resume_processes(**launches)
     assert managed.wait_for_update(name, update)["status"] == "Successful"
     group = managed.scaling_group(name)
     assert (group["DesiredCapacity"], group["MaxSize"]) == (3, 9)

@@ -106,15 +106,16 @@ def test_amazon_linux_2_is_unsupported_after_kubernetes_1_32(aws, managed, contr
     assert (code, "AL2_x86_64" in message) == ("InvalidParameterException", True)
 
 
-def test_creation_takes_time_and_an_existing_name_is_rejected(aws, managed, name):
+def test_creation_takes_time_and_an_existing_name_is_rejected(aws, managed, name, control):
     """Amazon EKS API Reference, CreateNodegroup, Errors: ResourceInUseException; data type Nodegroup, status."""
     parameters = managed.parameters(nodegroupName=name)
     managed.made.append(name)
-    shown = aws.eks.create_nodegroup(**parameters)["nodegroup"]
-    assert (shown["status"], shown["resources"]) == ("CREATING", {})
-    code, message = client_error(aws.eks.create_nodegroup, **parameters)
-    assert (code, message) == ("ResourceInUseException", f"NodeGroup already exists with name {name} and cluster name demo")
-    assert client_error(aws.eks.delete_nodegroup, **managed.cluster, nodegroupName=name)[0] == "ResourceInUseException"
+    with control.paused():
+        shown = aws.eks.create_nodegroup(**parameters)["nodegroup"]
+        assert (shown["status"], shown["resources"]) == ("CREATING", {})
+        code, message = client_error(aws.eks.create_nodegroup, **parameters)
+        assert (code, message) == ("ResourceInUseException", f"NodeGroup already exists with name {name} and cluster name demo")
+        assert client_error(aws.eks.delete_nodegroup, **managed.cluster, nodegroupName=name)[0] == "ResourceInUseException"
     shown = managed.settle(name)
     assert shown["health"]["issues"] == []
     assert [line["state"] for line in managed.log(name)] == ["CREATING", "ACTIVE"]
@@ -193,13 +194,14 @@ def test_a_public_subnet_without_public_addresses_fails_the_creation(managed, si
     assert (issue["code"], issue["resourceIds"]) == ("Ec2SubnetInvalidConfiguration", [simulator.public_subnet])
 
 
-def test_deletion_takes_time_and_removes_all_resources(aws, managed, simulator):
+def test_deletion_takes_time_and_removes_all_resources(aws, managed, simulator, control):
     """Amazon EKS User Guide, "Delete a managed node group": sizes go to zero, and the scaling group at the end."""
     role = managed.role()
     name = managed.make(2, nodeRole=role)
     group = managed.scaling_group(name)
-    assert managed.delete(name)["status"] == "DELETING"
-    assert client_error(aws.eks.delete_nodegroup, **managed.cluster, nodegroupName=name)[0] == "ResourceInUseException"
+    with control.paused():
+        assert managed.delete(name)["status"] == "DELETING"
+        assert client_error(aws.eks.delete_nodegroup, **managed.cluster, nodegroupName=name)[0] == "ResourceInUseException"
     managed.settle(name, None)
     names = [group["AutoScalingGroupName"]]
     assert aws.autoscaling.describe_auto_scaling_groups(AutoScalingGroupNames=names)["AutoScalingGroups"] == []
