@@ -76,7 +76,7 @@ pub(crate) async fn observed_state(
         false => (Vec::new(), previous.cloned().collect()),
     };
     let mut unused_auth_entries: Vec<_> = unused.into_iter().filter_map(|arn| present_auth_entry(o, arn)).collect();
-    let (mut unused_access_entries, kept_access_entries) = previous_access_entries(o, r, status).await?;
+    let (mut unused_access_entries, kept_access_entries) = previous_access_entries(o, r, &profiles, status).await?;
     let roles = unused_auth_entries.iter().map(|entry| &entry.role_arn);
     let roles: BTreeSet<_> = roles.chain(unused_access_entries.iter().map(|entry| &entry.principal)).cloned().collect();
     let mut entries_of_others = Vec::new();
@@ -245,11 +245,17 @@ fn present_auth_entry(o: &Observer<'_>, role_arn: &str) -> Option<AuthEntry> {
 async fn previous_access_entries(
     o: &Observer<'_>,
     r: &ResolvedGroup,
+    profiles: &[FargateProfile],
     status: &InstanceGroupStatus,
 ) -> ObserveResult<(Vec<AccessEntry>, Vec<String>)> {
-    let recorded = status.managed.iter().flat_map(|m| &m.access_entries).filter(|arn| **arn != r.role_arn);
+    let recorded = status.managed.iter().flat_map(|m| &m.access_entries);
+    // EKS may have created an entry of the role that is about to be deleted, while its pods joined through aws-auth.
+    let has_own_role = status.managed.as_ref().is_some_and(|m| !m.policies.is_empty());
+    let is_in_use = profiles.iter().any(|profile| profile.role_arn == r.derived_role_arn);
+    let own = Some(&r.derived_role_arn).filter(|_| has_own_role && !is_in_use);
+    let previous = recorded.chain(own).filter(|arn| **arn != r.role_arn);
     let (unused, kept) =
-        classify_previous_roles(o, &r.desired.id, recorded, |arn, key| o.group_index.access_entry_users(arn, key));
+        classify_previous_roles(o, &r.desired.id, previous, |arn, key| o.group_index.access_entry_users(arn, key));
     let key = r.desired.id.key();
     let remaining = unused
         .into_iter()

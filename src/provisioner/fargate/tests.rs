@@ -15,7 +15,7 @@ use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::samples::cluster;
-use crate::aws::{InstanceProfile, Role, Tag};
+use crate::aws::{AccessEntry, Cluster, InstanceProfile, Role, Tag};
 use crate::ownership::ownership_tags;
 use crate::plan::Outcome;
 use crate::provisioner::name_form::NameForm;
@@ -201,6 +201,45 @@ async fn role_that_a_profile_of_others_uses_stays() {
     let gone = deleted().await;
     assert_eq!(gone.role_in_use, None);
     assert!(gone.previous_role.is_some() && gone.aws_auth_entries.len() == 1);
+}
+
+/// EKS made an access entry for the group's role while its pods joined through aws-auth. The spec names another role now.
+/// The entry would outlive the role, and lock out the next role of that name.
+#[tokio::test]
+async fn access_entry_of_eks_goes_with_the_role_that_is_no_longer_used() {
+    let stub = Arc::new(FakeAws::default());
+    let (id, role) = group_with_own_role();
+    let arn = role.arn.clone();
+    let spec: InstanceGroupSpec = serde_json::from_value(json!({
+        "provisioner": "eks-fargate", "strategy": {"type": "managed"},
+        "eks-fargate": {
+            "clusterName": "demo",
+            "selectors": [{"namespace": "team"}],
+            "podExecutionRoleArn": "arn:aws:iam::1:role/given",
+        },
+    }))
+    .expect("a spec");
+    let desired = desired::parse(&id, &spec).expect("a valid spec");
+    let in_mode = Cluster { authentication_mode: "API_AND_CONFIG_MAP".into(), ..cluster("demo") };
+    let references = References { cluster: Some(in_mode.clone()), ..References::default() };
+    let kind = "FARGATE_LINUX".to_owned();
+    let entry = AccessEntry { principal: arn.clone(), kind, created: None, tags: vec![] };
+    stub.update(|d| {
+        d.roles.insert(role.name.clone(), role);
+        d.clusters.insert("demo".into(), in_mode);
+        d.access_entries.push(entry.clone());
+    });
+    let unused_entries = async |policies: &[&str]| {
+        let status = json!({"managed": {"authEntries": [arn], "policies": policies}});
+        let status = serde_json::from_value(status).expect("a status");
+        let (fake, broken) = (FakeCluster::new(&stub), RejectedFields::default());
+        let found = resolve_and_observe(&fake.observer(), desired.clone(), broken, &references, &status).await;
+        let (resolved, observed) = found.expect("the observed state").expect("a resolved group");
+        assert_eq!(resolved.derived_role_arn, arn);
+        observed.unused_access_entries
+    };
+    assert_eq!(unused_entries(&["p"]).await, [entry]);
+    assert_eq!(unused_entries(&[]).await, [], "the controller has no role to delete");
 }
 
 /// The controller derives one profile name and one role for `a-b/c` and `a/b-c`. The deletion of one group must not

@@ -32,10 +32,11 @@ pub(crate) async fn observe(
     };
     // The entry of the group's own role is removed with that role, even without a record of who created it: an adopted
     // group has none.
-    let has_own_role = !resolved.own_role && !managed.policies.is_empty();
-    let own = Some(&resolved.derived_role_arn).filter(|arn| has_own_role && !managed.auth_entries.contains(arn));
-    let own = own.filter(|arn| !o.process_state.is_unused_role_kept(&key) && aws_auth_entry(o, arn).is_some()).cloned();
-    for arn in managed.auth_entries.into_iter().chain(own).filter(|arn| *arn != resolved.role_arn) {
+    let has_own_role = !resolved.own_role && !managed.policies.is_empty() && !o.process_state.is_unused_role_kept(&key);
+    let own = Some(&resolved.derived_role_arn).filter(|_| has_own_role);
+    let own_auth_entry = own.filter(|arn| !managed.auth_entries.contains(arn) && aws_auth_entry(o, arn).is_some());
+    let own_access_entry = own.filter(|arn| !managed.access_entries.contains(arn)).cloned();
+    for arn in managed.auth_entries.into_iter().chain(own_auth_entry.cloned()).filter(|arn| *arn != resolved.role_arn) {
         let entry = aws_auth_entry(o, &arn);
         let linux = AuthEntry::for_nodes(&arn, false);
         if entry.is_none() && o.map_roles.entry_state(&linux) == AuthEntryState::Absent {
@@ -90,6 +91,24 @@ pub(crate) async fn observe(
             }
         }
         found.recorded_access_entries.push(arn);
+    }
+    // A user may have created an entry for the role while its nodes joined through aws-auth.
+    if let Some(arn) = own_access_entry {
+        let others = o.group_index.access_entry_users(&arn, &key);
+        let disposition = entry_disposition(needed(&arn, &others), &others, &key);
+        if matches!(disposition, EntryDisposition::Remove) && !own_role_runs_instances(o, resolved, &arn).await? {
+            let cluster = &resolved.desired.cluster;
+            match join::remaining_access_entry(o, &key, cluster, &arn, status, true).await? {
+                None => {}
+                Some(entry) => match other_user(o, resolved, state, &arn).await? {
+                    Some(user) => found.keep(arn, user),
+                    None => {
+                        found.unused_access_entries.push(entry);
+                        found.recorded_access_entries.push(arn);
+                    }
+                },
+            }
+        }
     }
     Ok(found)
 }

@@ -76,6 +76,44 @@ async fn role_that_is_no_longer_used_is_read_in_the_pass_that_forgets_its_entry(
     assert!(observed.unused_role.is_none(), "it may have an entry as long as aws-auth cannot be parsed");
 }
 
+/// A user made an access entry for the role while its nodes joined through aws-auth. The status does not record it. It
+/// would outlive the role, and lock out the next role of that name.
+#[tokio::test]
+async fn access_entry_of_a_user_goes_before_the_role_that_is_no_longer_used() {
+    let (stub, mut resolved) = (Arc::new(FakeAws::default()), resolved());
+    let own = resolved.role_arn.clone();
+    (resolved.own_role, resolved.role_arn) = (false, "arn:aws:iam::1:role/given".into());
+    let (name, tags) = (resolved.names.role.clone(), resolved.iam_tags());
+    let role = Role { id: "AROA-1".into(), name: name.clone(), arn: own.clone(), tags, ..Role::default() };
+    let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
+    let group = ScalingGroup { template: Some(pin), desired: 0, ..scaling_group(&resolved.names.scaling_group) };
+    let template = own_template(&resolved);
+    let kind = "EC2_LINUX".to_owned();
+    let entry = AccessEntry { principal: own.clone(), kind, created: None, tags: vec![] };
+    stub.update(|d| {
+        d.groups.insert(group.name.clone(), group);
+        d.templates.insert(template.name.clone(), template);
+        d.roles.insert(name, role);
+        d.access_entries.push(entry.clone());
+    });
+    let status = json!({
+        "managed": {"policies": ["arn:aws:iam::aws:policy/one"]},
+        "template": {"id": "lt-1", "version": "1", "hash": resolved.fingerprint.hash},
+    });
+    let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+    for (mode, is_read) in [("CONFIG_MAP", false), ("API_AND_CONFIG_MAP", true)] {
+        let in_mode = Cluster { authentication_mode: mode.into(), ..cluster("demo") };
+        stub.update(|d| _ = d.clusters.insert("demo".into(), in_mode));
+        let observed = observe_group(&stub, &resolved, "", &status).await.expect("a state");
+        let expected = if is_read { vec![entry.clone()] } else { vec![] };
+        assert_eq!(observed.previous_roles.unused_access_entries, expected, "{mode}");
+        assert_eq!(observed.unused_role.is_some(), !is_read, "{mode}: the entry is removed first");
+    }
+    stub.update(|d| d.access_entries.clear());
+    let observed = observe_group(&stub, &resolved, "", &status).await.expect("a state");
+    assert!(observed.unused_role.is_some_and(|unused| unused.role.is_some()), "nothing else is left of it");
+}
+
 /// A group changes from its own role to a given one. A tenant makes a mistake in the mixed instances policy before all
 /// nodes are replaced. What nodes should be like is not known then. The nodes that still run with the own role would
 /// lose the cluster, and their permissions.
