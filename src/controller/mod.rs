@@ -104,6 +104,9 @@ async fn reconcile_group(stored: &GroupObject, ctx: &Arc<Context>) -> Result<Act
         Precondition::CacheDoubtful => return check_source(stored, &key, ctx).await,
         Precondition::InvalidObject => return report_invalid_object(stored, &key, ctx).await,
     };
+    if let Some(wait) = requeue::throttled_for(group, &key, &ctx.planner.process_state, now) {
+        return Ok(Action::requeue(wait));
+    }
     if let Some(action) = rollout::switch_revision(group, &key, ctx, now).await? {
         return Ok(action);
     }

@@ -30,6 +30,9 @@ fn backoff_from(first: Duration, failures: u32, resync: Duration) -> Duration {
 /// The longest wait for a permission. With the jitter, the controller notices a restored permission within a minute.
 const PERMISSION_RECHECK: Duration = Duration::from_secs(50);
 
+/// The longest time for which nothing but a change of its spec begins a pass of a group that AWS throttled.
+const THROTTLED_WAIT: Duration = Duration::from_secs(10);
+
 /// The shortest wait of a group whose turn has come: a pass may end before the step.
 const MIN_RETRY: Duration = Duration::from_secs(1);
 
@@ -135,10 +138,26 @@ fn retry_delay(key: &str, error: &StepError, ctx: &Context) -> Duration {
     if matches!(error, StepError::Kube(error) if error.is_conflict()) {
         process_state.own_writes(key, OwnWrites::record_conflict);
     }
-    match time_to_retry(key, process_state, settings.resync_period) {
+    let delay = match time_to_retry(key, process_state, settings.resync_period) {
         Some(turn) if error.denied_call().is_some() => turn,
         _ => delay_after_step(error, failures, settings.timing.iam_propagation.unsigned_abs(), settings.resync_period),
+    };
+    if matches!(error, StepError::Aws(error) if error.kind == AwsErrorKind::Throttled) {
+        process_state.record_throttling(key, Timestamp::now() + delay.min(THROTTLED_WAIT));
     }
+    delay
+}
+
+/// The time until a group that AWS throttled may be reconciled, whatever happens to it but a change of its spec. A pass may
+/// write to a Node before AWS rejects the next call, and the watch of Nodes would begin the next pass at once.
+pub(super) fn throttled_for(
+    group: &InstanceGroup,
+    key: &str,
+    process_state: &ProcessState,
+    now: Timestamp,
+) -> Option<Duration> {
+    let observed = group.status.as_ref().and_then(|status| status.observed_generation);
+    process_state.throttled_for(key, now).filter(|_| observed == group.metadata.generation)
 }
 
 /// How long to wait after a pass with this outcome, and whether the group is changing.
@@ -241,8 +260,9 @@ fn is_transient(reason: Reason, is_deleting: bool) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use super::super::fake;
     use super::*;
-    use crate::api::{InstanceGroupSpec, group_id};
+    use crate::api::{InstanceGroupSpec, InstanceGroupStatus, group_id};
     use crate::aws::AwsError;
     use crate::k8s::KubeError;
     use crate::plan::PlanBuilder;
@@ -254,6 +274,31 @@ mod tests {
         assert!(resync_delay(resync, None, now) >= Duration::from_secs(240));
         assert!(resync_delay(resync, Some(now + SignedDuration::from_secs(9)), now) <= Duration::from_secs(10));
         assert!(resync_delay(resync, Some(now - SignedDuration::from_secs(9)), now) <= Duration::from_secs(1));
+    }
+
+    /// A pass writes to a Node before AWS throttles the termination. The watch of Nodes would begin the next pass at once,
+    /// and the group would call a throttled API as fast as it can.
+    #[tokio::test]
+    async fn group_that_aws_throttled_waits_unless_its_spec_changes() {
+        let test = fake::context(crate::k8s::fake::client(|call| panic!("unexpected call: {call:?}")));
+        let (key, state) = ("team/web", &test.ctx.planner.process_state);
+        let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+        group.metadata.generation = Some(1);
+        group.status = Some(InstanceGroupStatus { observed_generation: Some(1), ..InstanceGroupStatus::default() });
+        let fail = |code, status| {
+            let error = AwsError::from_response("AutoScaling", "TerminateInstance", code, "no", status);
+            retry_delay(key, &StepError::Aws(error), &test.ctx);
+        };
+        fail("InternalFailure", 500);
+        assert_eq!(throttled_for(&group, key, state, Timestamp::now()), None);
+        for _ in 0..9 {
+            fail("Throttling", 400);
+        }
+        let wait = throttled_for(&group, key, state, Timestamp::now()).expect("it waits");
+        assert!((THROTTLED_WAIT / 2..=THROTTLED_WAIT).contains(&wait), "{wait:?}");
+        assert_eq!(throttled_for(&group, key, state, Timestamp::now() + SignedDuration::from_secs(10)), None);
+        group.metadata.generation = Some(2);
+        assert_eq!(throttled_for(&group, key, state, Timestamp::now()), None);
     }
 
     /// A Ready group would otherwise wait until the next resync for what its old record blocked.

@@ -52,6 +52,17 @@ impl ProcessState {
         self.group(group, |g| track(&mut g.creation_failed_since, has_failed, now))
     }
 
+    /// Records that AWS throttled a pass of the group, which waits until then.
+    pub(crate) fn record_throttling(&self, group: &str, until: Timestamp) {
+        self.group(group, |g| g.throttled_until = Some(until));
+    }
+
+    /// How long the group still waits because AWS throttled its last pass.
+    pub(crate) fn throttled_for(&self, group: &str, now: Timestamp) -> Option<Duration> {
+        let until = self.group(group, |g| g.throttled_until)?;
+        Some(until.duration_since(now)).filter(SignedDuration::is_positive).map(|left| left.unsigned_abs())
+    }
+
     /// Records when the last failed launch of the group began; `None` when none failed.
     pub(crate) fn record_failed_launch(&self, group: &str, began: Option<Timestamp>) {
         self.group(group, |g| {

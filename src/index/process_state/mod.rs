@@ -88,6 +88,8 @@ struct GroupState {
     seen_names: SeenNames,
     /// Consecutive failures.
     failures: u32,
+    /// Until when the group waits because AWS throttled its last pass.
+    throttled_until: Option<Timestamp>,
     /// This controller's own writes of the object.
     own_writes: OwnWrites,
     /// The group is changing, so cached reads must be recent.
