@@ -23,7 +23,8 @@ use std::sync::Arc;
 
 use async_trait::async_trait;
 
-pub(crate) use access_entry::{AccessEntry, AccessEntryType, NewAccessEntry};
+pub use access_entry::AccessEntry;
+pub(crate) use access_entry::{AccessEntryType, NewAccessEntry};
 pub(crate) use dry_run::{DryRun, DryRunTarget};
 pub(crate) use error::{AwsError, AwsErrorKind, AwsResult};
 pub(crate) use fargate::{FargateApi, RouteTable};

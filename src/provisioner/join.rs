@@ -10,7 +10,7 @@ use crate::api::spec_error::SpecError;
 use crate::auth::access_entries::{self, AccessEntryState, JoinAuth, JoinMethod, ObservedEntries, RoleAccessEntry};
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::inventory::NEVER_EXPIRES;
-use crate::aws::{AccessEntry, AccessEntryType, Cluster, NewAccessEntry};
+use crate::aws::{AccessEntry, AccessEntryType, AwsErrorKind, Cluster, NewAccessEntry};
 use crate::plan::{Outcome, Phase, Reason, waiting};
 
 /// Which kinds of entries the roles of a cluster need.
@@ -190,11 +190,11 @@ pub(crate) async fn remaining_access_entry(
     if !known || o.group_index.is_role_shared(principal, key) {
         return Ok(None);
     }
-    let found = o
-        .inventory
-        .access_entry(cluster, principal, Duration::ZERO, Duration::ZERO)
-        .await
-        .map_err(ObserveError::Aws)?;
+    let found = match o.inventory.access_entry(cluster, principal, Duration::ZERO, Duration::ZERO).await {
+        // Groups that join through aws-auth need no permissions for access entries. The entry is inert without its role.
+        Err(error) if error.kind == AwsErrorKind::Denied && !recorded => return Ok(None),
+        found => found.map_err(ObserveError::Aws)?,
+    };
     Ok(found.filter(|entry| is_own_role || access_entries::is_owned_by_cluster(&entry.tags, cluster)))
 }
 

@@ -124,6 +124,20 @@ fn statement_ids_are_unique_and_valid() {
     assert!(ids.iter().all(|id| id.chars().all(|c| c.is_ascii_alphanumeric())));
 }
 
+/// EKS or a user may have created the access entry of a role that the controller deletes. Such an entry has no tags, and the
+/// group could not be deleted.
+#[test]
+fn policy_allows_deleting_untagged_access_entries_of_own_roles_only() {
+    let policies = iam_policies();
+    let statements = policies["access-entries"]["Statement"].as_array().expect("statements").iter();
+    let untagged: Vec<_> = statements
+        .filter(|statement| statement["Action"] == "eks:DeleteAccessEntry" && statement.get("Condition").is_none())
+        .flat_map(|statement| statement["Resource"].as_array().expect("resources"))
+        .collect();
+    let of_role = |name: &str| json!(format!("arn:aws:eks:REGION:ACCOUNT:access-entry/CLUSTER/role/ACCOUNT/{name}"));
+    assert_eq!(untagged, [&of_role("CLUSTER-*"), &of_role("fargate-CLUSTER-*")]);
+}
+
 #[test]
 fn cloudformation_template_contains_the_iam_policies() {
     let generated = cloudformation_template();
@@ -201,8 +215,16 @@ fn iam_policy_writes_are_conditional() {
                 .any(|p| action.split_once(':').is_some_and(|(_, name)| name.starts_with(p)))
         };
         if !actions.iter().all(reads) {
-            // A launch configuration has no tags, so its name is restricted to the cluster.
-            let named = texts(&statement["Resource"]).iter().all(|r| r.ends_with(":launchConfigurationName/CLUSTER-*"));
+            // A launch configuration has no tags, so its name is restricted to the cluster. An access entry that EKS or a
+            // user created has none either, so the name of its role is.
+            let is_own = |resource: &String| {
+                let own = [":launchConfigurationName/", ":access-entry/CLUSTER/role/ACCOUNT/"];
+                own.iter().any(|kind| {
+                    let name = resource.split_once(kind).map(|(_, name)| name);
+                    matches!(name, Some("CLUSTER-*" | "fargate-CLUSTER-*"))
+                })
+            };
+            let named = texts(&statement["Resource"]).iter().all(is_own);
             assert!(statement["Condition"].is_object() || named, "{} has no condition", statement["Sid"]);
         }
         if actions.iter().any(|a| a == "iam:PassRole") {

@@ -10,6 +10,7 @@ use super::names::ProfileNames;
 use super::observed::{ObservedProfiles, ObservedState, PreviousRole, recorded_role_id};
 use super::ownership::{OwnershipEvidence, RemainingProfiles, has_created_resources};
 use super::resolve::{References, ResolvedGroup};
+use super::role::reason_to_keep;
 use crate::api::InstanceGroupStatus;
 use crate::auth::aws_auth::{AuthEntry, AuthEntryState};
 use crate::aws::fargate::{FargateProfile, ProfileStatus, RouteTable};
@@ -76,7 +77,7 @@ pub(crate) async fn observed_state(
         false => (Vec::new(), previous.cloned().collect()),
     };
     let mut unused_auth_entries: Vec<_> = unused.into_iter().filter_map(|arn| present_auth_entry(o, arn)).collect();
-    let (mut unused_access_entries, kept_access_entries) = previous_access_entries(o, r, &profiles, status).await?;
+    let (mut unused_access_entries, kept_access_entries) = previous_access_entries(o, r, status).await?;
     let roles = unused_auth_entries.iter().map(|entry| &entry.role_arn);
     let roles: BTreeSet<_> = roles.chain(unused_access_entries.iter().map(|entry| &entry.principal)).cloned().collect();
     let mut entries_of_others = Vec::new();
@@ -127,8 +128,33 @@ pub(crate) async fn observed_state(
         if state.previous_role.is_some() && !is_in_use && profile_user(o, &r.desired.cluster, arn).await?.is_some() {
             (state.previous_role, state.is_derived_role_shared) = (None, true);
         }
+        if !is_in_use && !state.is_derived_role_shared {
+            let entry = entry_of_unused_role(o, r, state.previous_role.as_ref(), status).await?;
+            let is_known = state.unused_access_entries.iter().any(|known| known.principal == *arn);
+            state.unused_access_entries.extend(entry.filter(|_| !is_known));
+        }
     }
     Ok(state)
+}
+
+/// The access entry of the role that is about to be deleted, or is gone. EKS may have created it while the pods joined
+/// through aws-auth, so that the status does not record it.
+async fn entry_of_unused_role(
+    o: &Observer<'_>,
+    r: &ResolvedGroup,
+    previous: Option<&PreviousRole>,
+    status: &InstanceGroupStatus,
+) -> ObserveResult<Option<AccessEntry>> {
+    let recorded = status.managed.as_ref().map(|m| m.policies.as_slice()).unwrap_or_default();
+    let is_deleted = match previous {
+        Some(previous) => reason_to_keep(previous, recorded).is_none(),
+        None => o.inventory.aws().iam.get_role(&r.names.role).await.map_err(ObserveError::Aws)?.is_none(),
+    };
+    if !is_deleted {
+        return Ok(None);
+    }
+    let key = r.desired.id.key();
+    join::remaining_access_entry(o, &key, &r.desired.cluster, &r.derived_role_arn, status, true).await
 }
 
 /// The recorded keys of tags that the spec dropped and that EKS does not show, although it may soon.
@@ -245,17 +271,11 @@ fn present_auth_entry(o: &Observer<'_>, role_arn: &str) -> Option<AuthEntry> {
 async fn previous_access_entries(
     o: &Observer<'_>,
     r: &ResolvedGroup,
-    profiles: &[FargateProfile],
     status: &InstanceGroupStatus,
 ) -> ObserveResult<(Vec<AccessEntry>, Vec<String>)> {
-    let recorded = status.managed.iter().flat_map(|m| &m.access_entries);
-    // EKS may have created an entry of the role that is about to be deleted, while its pods joined through aws-auth.
-    let has_own_role = status.managed.as_ref().is_some_and(|m| !m.policies.is_empty());
-    let is_in_use = profiles.iter().any(|profile| profile.role_arn == r.derived_role_arn);
-    let own = Some(&r.derived_role_arn).filter(|_| has_own_role && !is_in_use);
-    let previous = recorded.chain(own).filter(|arn| **arn != r.role_arn);
+    let recorded = status.managed.iter().flat_map(|m| &m.access_entries).filter(|arn| **arn != r.role_arn);
     let (unused, kept) =
-        classify_previous_roles(o, &r.desired.id, previous, |arn, key| o.group_index.access_entry_users(arn, key));
+        classify_previous_roles(o, &r.desired.id, recorded, |arn, key| o.group_index.access_entry_users(arn, key));
     let key = r.desired.id.key();
     let remaining = unused
         .into_iter()

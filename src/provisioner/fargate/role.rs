@@ -121,7 +121,10 @@ pub(crate) fn remove_unused(input: &PlanInput, builder: &mut FargatePlanBuilder)
     if input.resolved.uses_derived_role() || input.observed.is_derived_role_shared {
         return;
     }
+    let has_entry = |entry: &AccessEntry| entry.principal == input.resolved.derived_role_arn;
     match &input.observed.previous_role {
+        // The record shows that there is something to look for.
+        None if input.observed.unused_access_entries.iter().any(has_entry) => {}
         None => managed.policies.clear(),
         Some(previous) => match reason_to_keep(previous, &managed.policies) {
             // The group's pods run with another role, so nothing waits for this one. The deletion of the group does.
@@ -137,7 +140,7 @@ pub(crate) fn remove_unused(input: &PlanInput, builder: &mut FargatePlanBuilder)
 }
 
 /// Why an unused role is not deleted. `ours` are the policies that the controller attached.
-fn reason_to_keep(previous: &PreviousRole, ours: &[String]) -> Option<String> {
+pub(crate) fn reason_to_keep(previous: &PreviousRole, ours: &[String]) -> Option<String> {
     let foreign = || {
         let foreign = foreign_policies(previous, ours);
         (!foreign.is_empty())

@@ -93,6 +93,17 @@ fn unused_role_is_deleted_and_then_forgotten() {
     assert_eq!(names[..2], ["RemoveRoleFromProfile", "DeleteProfile"]);
     assert_eq!(names.last(), Some(&"DeleteRole"));
     assert_eq!(names.iter().filter(|name| **name == "DetachPolicy").count(), 4);
+    let entry = instance_manager::aws::AccessEntry {
+        principal: "arn".into(),
+        kind: "EC2_LINUX".into(),
+        created: None,
+        tags: vec![],
+    };
+    let with_entry = |role| UnusedRole { access_entry: Some(entry.clone()), ..role };
+    let entered = unused.clone().with(|s| s.state.unused_role = Some(with_entry(unused_role(s))));
+    assert_eq!(step_names(&entered.plan())[0], "RemoveAccessEntry", "it would lock out the next role of that name");
+    let deleted_by_user = unused.clone().with(|s| s.state.unused_role = Some(with_entry(UnusedRole::default())));
+    assert_eq!(step_names(&deleted_by_user.plan()), ["RemoveAccessEntry"]);
     let gone = unused.clone().with(|s| s.state.unused_role = Some(UnusedRole::default()));
     let plan = gone.plan();
     assert_eq!((step_names(&plan), recorded_policies(&gone, &plan)), (vec!["UpdateStatus"], vec![]));

@@ -50,7 +50,9 @@ pub(crate) async fn observe(
         return Ok(None);
     }
     let ours = |role: &Role| is_owned(&role.id, &role.tags, adopted.role.as_ref(), ownership);
-    let role = iam.get_role(name).await.map_err(aws)?.filter(ours);
+    let found = iam.get_role(name).await.map_err(aws)?;
+    let is_of_others = found.as_ref().is_some_and(|role| !ours(role));
+    let role = found.filter(ours);
     let (mut attached_policies, mut inline_policies) = (Vec::new(), Vec::new());
     if role.is_some() {
         attached_policies = iam.attached_policies(name).await.map_err(aws)?;
@@ -63,9 +65,15 @@ pub(crate) async fn observe(
         Some(role) => other_profiles(o, &role.name).await?.into_iter().map(|p| p.name).collect(),
         None => Vec::new(),
     };
-    let unused = UnusedRole { role, profile, attached_policies, inline_policies, other_region, other_profiles };
+    let access_entry = None;
+    let mut unused =
+        UnusedRole { role, profile, attached_policies, inline_policies, other_region, other_profiles, access_entry };
     if unused.reason_to_keep(&managed.policies).is_some() {
         o.process_state.set_unused_role_kept(&key);
+    } else if !is_of_others {
+        // The status does not record what a user created while the nodes joined through aws-auth.
+        let cluster = &resolved.desired.cluster;
+        unused.access_entry = join::remaining_access_entry(o, &key, cluster, arn, status, true).await?;
     }
     Ok(Some(unused))
 }

@@ -3,7 +3,8 @@
 
 use serde_json::Value;
 
-use crate::plan::{Drift, Event, EventReason, IamStep, PlanBuilder};
+use crate::aws::AccessEntry;
+use crate::plan::{Drift, Event, EventReason, IamStep, JoinStep, PlanBuilder};
 use crate::provisioner::eks::delete::is_standard_policy;
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed::UnusedRole;
@@ -32,13 +33,17 @@ pub(crate) fn delete(input: &PlanInput, builder: &mut PlanBuilder) {
         return;
     }
     let recorded = input.status.managed.as_ref().map(|managed| managed.policies.as_slice()).unwrap_or_default();
-    if unused.role.is_none() && unused.profile.is_none() {
+    if unused.role.is_none() && unused.profile.is_none() && unused.access_entry.is_none() {
         return builder.record_managed("policies", Value::Null);
     }
     if let Some(reason) = unused.reason_to_keep(recorded) {
         let name = &input.resolved.names.role;
         let message = format!("keeping the IAM role {name}, which the group no longer uses: {reason}");
         return builder.events.push(Event::warning(EventReason::RoleRetained, message));
+    }
+    if let Some(AccessEntry { principal, .. }) = &unused.access_entry {
+        let (cluster, principal) = (input.resolved.desired.cluster.clone(), principal.clone());
+        builder.push(JoinStep::RemoveAccessEntry { cluster, principal });
     }
     if let Some(profile) = &unused.profile {
         if let Some(profile_role) = &profile.role {

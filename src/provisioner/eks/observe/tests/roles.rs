@@ -79,7 +79,7 @@ async fn role_that_is_no_longer_used_is_read_in_the_pass_that_forgets_its_entry(
 /// A user made an access entry for the role while its nodes joined through aws-auth. The status does not record it. It
 /// would outlive the role, and lock out the next role of that name.
 #[tokio::test]
-async fn access_entry_of_a_user_goes_before_the_role_that_is_no_longer_used() {
+async fn access_entry_of_a_user_goes_with_the_role_that_is_no_longer_used() {
     let (stub, mut resolved) = (Arc::new(FakeAws::default()), resolved());
     let own = resolved.role_arn.clone();
     (resolved.own_role, resolved.role_arn) = (false, "arn:aws:iam::1:role/given".into());
@@ -101,17 +101,24 @@ async fn access_entry_of_a_user_goes_before_the_role_that_is_no_longer_used() {
         "template": {"id": "lt-1", "version": "1", "hash": resolved.fingerprint.hash},
     });
     let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
-    for (mode, is_read) in [("CONFIG_MAP", false), ("API_AND_CONFIG_MAP", true)] {
+    let found = async |extra: &[&str]| {
+        let attached = |policy: &&str| ((*policy).to_owned(), vec![resolved.names.role.clone()]);
+        stub.update(|d| d.policies = extra.iter().map(attached).collect());
+        let observed = observe_group(&stub, &resolved, "", &status).await.expect("a state");
+        observed.unused_role.expect("the role").access_entry
+    };
+    for (mode, extra, expected) in [
+        ("CONFIG_MAP", &[][..], None),
+        ("API_AND_CONFIG_MAP", &[], Some(&entry)),
+        // A user may have made the entry for what they use the role for.
+        ("API_AND_CONFIG_MAP", &["arn:aws:iam::1:policy/of-a-user"], None),
+    ] {
         let in_mode = Cluster { authentication_mode: mode.into(), ..cluster("demo") };
         stub.update(|d| _ = d.clusters.insert("demo".into(), in_mode));
-        let observed = observe_group(&stub, &resolved, "", &status).await.expect("a state");
-        let expected = if is_read { vec![entry.clone()] } else { vec![] };
-        assert_eq!(observed.previous_roles.unused_access_entries, expected, "{mode}");
-        assert_eq!(observed.unused_role.is_some(), !is_read, "{mode}: the entry is removed first");
+        assert_eq!(found(extra).await.as_ref(), expected, "{mode} {extra:?}");
     }
-    stub.update(|d| d.access_entries.clear());
-    let observed = observe_group(&stub, &resolved, "", &status).await.expect("a state");
-    assert!(observed.unused_role.is_some_and(|unused| unused.role.is_some()), "nothing else is left of it");
+    stub.update(|d| d.denied = Some("access entry"));
+    assert_eq!(found(&[]).await, None, "groups that join through aws-auth need no permission");
 }
 
 /// A group changes from its own role to a given one. A tenant makes a mistake in the mixed instances policy before all
