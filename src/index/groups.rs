@@ -91,6 +91,14 @@ impl IndexedGroup {
         entry
     }
 
+    /// The group's role if it lacks an access entry, and previous roles of its nodes that join through aws-auth alone.
+    fn roles_without_access_entry(&self) -> impl Iterator<Item = &String> {
+        let current = self.role.iter().filter(|_| self.lacks_access_entry);
+        let joins_by_aws_auth_alone = |role: &&String| !self.access_entry_roles.contains(role);
+        let previous = self.aws_auth_roles.iter().filter(|role| self.role.as_ref() != Some(role));
+        current.chain(previous.filter(joins_by_aws_auth_alone))
+    }
+
     /// For a group that is gone for the controller: it uses no role and no node group, removes no join entry and waits in no
     /// queue.
     fn without_shared_resources(self) -> Self {
@@ -317,11 +325,7 @@ impl Inner {
         entry.aws_auth_roles.iter().for_each(|role| self.by_aws_auth_role.insert(role, &key));
         entry.access_entry_roles.iter().for_each(|role| self.by_access_entry_role.insert(role, &key));
         entry.role.iter().for_each(|role| self.by_role.insert(role, &key));
-        entry
-            .role
-            .iter()
-            .filter(|_| entry.lacks_access_entry)
-            .for_each(|role| self.without_access_entry.insert(role, &key));
+        entry.roles_without_access_entry().for_each(|role| self.without_access_entry.insert(role, &key));
         entry.scaling_group.iter().for_each(|name| self.by_scaling_group.insert(name, &key));
         entry.nodegroups.iter().for_each(|name| self.by_nodegroup.insert(name, &key));
         entry.instance_types.iter().for_each(|name| self.by_instance_type.insert(name, &key));
@@ -342,7 +346,7 @@ impl Inner {
         entry.aws_auth_roles.iter().for_each(|role| self.by_aws_auth_role.remove(role, key));
         entry.access_entry_roles.iter().for_each(|role| self.by_access_entry_role.remove(role, key));
         entry.role.iter().for_each(|role| self.by_role.remove(role, key));
-        entry.role.iter().for_each(|role| self.without_access_entry.remove(role, key));
+        entry.roles_without_access_entry().for_each(|role| self.without_access_entry.remove(role, key));
         entry.scaling_group.iter().for_each(|name| self.by_scaling_group.remove(name, key));
         entry.nodegroups.iter().for_each(|name| self.by_nodegroup.remove(name, key));
         self.by_namespace.remove(&entry.namespace, key);

@@ -34,9 +34,8 @@ pub(crate) async fn observe(
     // group has none.
     let has_own_role = !resolved.own_role && !managed.policies.is_empty() && !o.process_state.is_unused_role_kept(&key);
     let own = Some(&resolved.derived_role_arn).filter(|_| has_own_role);
-    let own_auth_entry = own.filter(|arn| !managed.auth_entries.contains(arn) && aws_auth_entry(o, arn).is_some());
-    let own_access_entry = own.filter(|arn| !managed.access_entries.contains(arn)).cloned();
-    for arn in managed.auth_entries.into_iter().chain(own_auth_entry.cloned()).filter(|arn| *arn != resolved.role_arn) {
+    let own = own.filter(|arn| !managed.auth_entries.contains(arn) && aws_auth_entry(o, arn).is_some()).cloned();
+    for arn in managed.auth_entries.iter().cloned().chain(own).filter(|arn| *arn != resolved.role_arn) {
         let entry = aws_auth_entry(o, &arn);
         let linux = AuthEntry::for_nodes(&arn, false);
         if entry.is_none() && o.map_roles.entry_state(&linux) == AuthEntryState::Absent {
@@ -54,6 +53,14 @@ pub(crate) async fn observe(
         let others = o.group_index.aws_auth_users(&arn, &key);
         match entry_disposition(needed(&arn, &others), &others, &key) {
             EntryDisposition::RemovedByPeer => continue,
+            EntryDisposition::Keep if managed.access_entries.contains(&arn) => {}
+            // Nodes that still run with the role would lose the cluster once it no longer reads aws-auth.
+            EntryDisposition::Keep if misses_access_entry(o, resolved, &arn).await? => {
+                if runs_with(o, state, &arn).await? {
+                    found.missing_access_entries.push(access_entry_of(resolved, &arn));
+                    found.recorded_access_entries.push(arn.clone());
+                }
+            }
             EntryDisposition::Keep => {}
             EntryDisposition::Remove if own_role_runs_instances(o, resolved, &arn).await? => {}
             EntryDisposition::Remove => {
@@ -68,9 +75,7 @@ pub(crate) async fn observe(
     }
     for arn in managed.access_entries.into_iter().filter(|arn| *arn != resolved.role_arn) {
         if misses_access_entry(o, resolved, &arn).await? && runs_with(o, state, &arn).await? {
-            let (principal, own_role) = (arn.clone(), arn == resolved.derived_role_arn);
-            let missing = NewAccessEntry { principal, own_role, ..resolved.access_entry.clone() };
-            found.missing_access_entries.push(missing);
+            found.missing_access_entries.push(access_entry_of(resolved, &arn));
             found.recorded_access_entries.push(arn);
             continue;
         }
@@ -92,33 +97,28 @@ pub(crate) async fn observe(
         }
         found.recorded_access_entries.push(arn);
     }
-    // A user may have created an entry for the role while its nodes joined through aws-auth.
-    if let Some(arn) = own_access_entry {
-        let others = o.group_index.access_entry_users(&arn, &key);
-        let disposition = entry_disposition(needed(&arn, &others), &others, &key);
-        if matches!(disposition, EntryDisposition::Remove) && !own_role_runs_instances(o, resolved, &arn).await? {
-            let cluster = &resolved.desired.cluster;
-            match join::remaining_access_entry(o, &key, cluster, &arn, status, true).await? {
-                None => {}
-                Some(entry) => match other_user(o, resolved, state, &arn).await? {
-                    Some(user) => found.keep(arn, user),
-                    None => {
-                        found.unused_access_entries.push(entry);
-                        found.recorded_access_entries.push(arn);
-                    }
-                },
-            }
-        }
-    }
     Ok(found)
 }
 
-/// Whether neither an access entry nor one in aws-auth lets a role in, in a cluster whose nodes join through access entries.
+/// The access entry of a role that the group's nodes used before.
+fn access_entry_of(resolved: &ResolvedGroup, role_arn: &str) -> NewAccessEntry {
+    let (principal, own_role) = (role_arn.to_owned(), role_arn == resolved.derived_role_arn);
+    NewAccessEntry { principal, own_role, ..resolved.access_entry.clone() }
+}
+
+/// Whether a role lacks the access entry that the cluster's nodes need. Where either kind of entry lets nodes in, one in
+/// aws-auth is enough.
 async fn misses_access_entry(o: &Observer<'_>, resolved: &ResolvedGroup, role_arn: &str) -> ObserveResult<bool> {
-    let is_mapped = [false, true]
-        .iter()
-        .any(|windows| o.map_roles.entry_state(&AuthEntry::for_nodes(role_arn, *windows)) != AuthEntryState::Absent);
-    if is_mapped || matches!(resolved.join_method, JoinMethod::AwsAuth { .. }) {
+    let is_mapped = || {
+        let entries = [false, true].map(|windows| AuthEntry::for_nodes(role_arn, windows));
+        resolved.reads_aws_auth && entries.iter().any(|entry| o.map_roles.entry_state(entry) != AuthEntryState::Absent)
+    };
+    let needs_entry = match resolved.join_method {
+        JoinMethod::AwsAuth { .. } => false,
+        JoinMethod::Either => !is_mapped(),
+        JoinMethod::AccessEntries { .. } | JoinMethod::Both => true,
+    };
+    if !needs_entry {
         return Ok(false);
     }
     let cluster = &resolved.desired.cluster;

@@ -70,6 +70,49 @@ async fn deleted_entry_of_a_role_that_the_group_still_runs_with_is_missing() {
     assert!(found.missing_access_entries.is_empty(), "{found:?}");
 }
 
+/// A lock keeps nodes with a given role while the spec names another one, and the cluster migrates to access entries. With
+/// its authenticationMode API, these nodes would lose the cluster, and a group whose nodes are all silent is not rotated.
+#[tokio::test]
+async fn role_that_nodes_still_run_with_migrates_to_an_access_entry() {
+    let (stub, mut resolved) = (Arc::new(FakeAws::default()), resolved());
+    let given = "arn:aws:iam::1:role/given";
+    let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
+    let group = ScalingGroup { template: Some(pin), ..scaling_group(&resolved.names.scaling_group) };
+    let template = own_template(&resolved);
+    let mut data = resolved.template_data.clone();
+    data.profile_arn = "arn:aws:iam::1:instance-profile/nodes".into();
+    let profile = InstanceProfile {
+        id: "AIPA-1".into(),
+        name: "nodes".into(),
+        arn: data.profile_arn.clone(),
+        created: None,
+        role: Some(Role { id: "AROA-1".into(), name: "given".into(), arn: given.into(), ..Role::default() }),
+        tags: vec![],
+    };
+    stub.update(|d| {
+        d.groups.insert(group.name.clone(), group);
+        d.templates.insert(template.name.clone(), template);
+        let before = Fingerprint { hash: "before".into(), parts: Default::default() }.to_description();
+        d.versions.push(TemplateVersion { template_id: "lt-1".into(), number: 1, description: Some(before), data });
+        d.profiles.insert(profile.name.clone(), profile);
+    });
+    let status = json!({"managed": {"authEntries": [given]}});
+    let status = serde_json::from_value(status).expect("a status");
+    let map_roles = aws_auth::add_entries(None, &[AuthEntry::for_nodes(given, false)]).unwrap().unwrap();
+    let either = (JoinMethod::Either, true);
+    let both = (JoinMethod::Both, true);
+    let api = (JoinMethod::AccessEntries { remove_other: false }, false);
+    for ((method, reads_aws_auth), is_missing) in [(either, false), (both, true), (api, true)] {
+        (resolved.join_method, resolved.reads_aws_auth) = (method, reads_aws_auth);
+        let found = observe_group(&stub, &resolved, &map_roles, &status).await.expect("a state").previous_roles;
+        let missing: Vec<_> = found.missing_access_entries.iter().map(|entry| entry.principal.as_str()).collect();
+        let expected = if is_missing { &[given][..] } else { &[] };
+        assert_eq!(missing, expected, "{method:?}");
+        assert_eq!(found.recorded_access_entries, expected, "{method:?}");
+        assert_eq!(found.recorded_auth_entries, [given], "{method:?}");
+    }
+}
+
 /// A user breaks aws-auth while a group is deleted. The group's entry would stay forever, and admit any role of that
 /// name.
 #[tokio::test]
