@@ -110,9 +110,12 @@ def role_of_a_fargate_profile_made_again_by_hand(runner, group, policies, later)
 
 
 def recreate_roles(user, policies, later):
-    """Deletes the group's roles and creates them again, perhaps with their policies. A user tags them later."""
-    delete_roles(user)
-    for name, role in user.each("roles"):
+    """Deletes the group's roles and creates them again, perhaps with their policies. A user tags them later.
+
+    A user makes no role again that the controller has just deleted.
+    """
+    deleted = delete_roles(user)
+    for name, role in ((name, role) for name, role in user.each("roles") if name in deleted):
         trust = role["trust"] if isinstance(role["trust"], str) else json.dumps(role["trust"])
         user.do("iam", "create_role", RoleName=name, AssumeRolePolicyDocument=trust)
         user.undo("iam", "tag_role", after=later, RoleName=name, Tags=as_list(role["tags"]))
@@ -128,8 +131,11 @@ def empty_profiles(user):
 
 
 def delete_roles(user):
-    """Deletes the group's roles, with their policies."""
+    """Deletes the group's roles, with their policies; returns the names of those that the user deleted."""
+    deleted = set()
     for name, role in user.each("roles"):
         for arn in role["policies"]:
             user.do("iam", "detach_role_policy", RoleName=name, PolicyArn=arn)
-        user.do("iam", "delete_role", RoleName=name)
+        if user.do("iam", "delete_role", RoleName=name):
+            deleted.add(name)
+    return deleted
