@@ -57,6 +57,8 @@
     Codes are those of FargateProfileIssue.
 `POST /_local/offering` `{"type": "m5.large", "zone": "us-west-2c", "offered": false}` sets whether a zone offers a
     type.
+`POST /_local/group` `{"name": scaling group}` its instances, as DescribeAutoScalingGroups shows them. Tests ask often,
+    and a call to AWS takes several times as long.
 `POST /_local/pause`, `POST /_local/resume`
     Holds back all that AWS does by itself after a while, so that a test can look at a state that lasts for a moment.
     What became due meanwhile happens at once.
@@ -81,6 +83,7 @@ from typing import Any
 from moto.eks.models import eks_backends
 from moto.ssm.models import ssm_backends
 
+from localcloud.aws.autoscaling.descriptions import describe_group
 from localcloud.aws.ec2 import images
 from localcloud.aws.ec2.launch_validation import METADATA_OPTIONS, option_problem
 from localcloud.aws.eks import clusters
@@ -174,6 +177,12 @@ def change_instance(simulator: Any, identifier: str, action: str) -> None:
             simulator.engine.terminate_externally(identifier, SPOT_INTERRUPTION)
         case _:
             raise ValueError(f"{action!r} of {identifier}: no such action or no such instance")
+
+
+def show_instances(simulator: Any, fields: dict[str, Any]) -> list[dict[str, Any]]:
+    with simulator.lock:
+        group = simulator.engine.groups.get(fields["name"])
+        return describe_group(group, simulator.settings.account)["Instances"] if group else []
 
 
 def pause(simulator: Any, paused: bool) -> dict[str, Any]:
@@ -307,6 +316,7 @@ ROUTES = {
     ("POST", "ami"): set_ami,
     ("POST", "instance"): change_instances,
     ("POST", "delays"): set_delays,
+    ("POST", "group"): show_instances,
     ("POST", "pause"): lambda simulator, _: pause(simulator, True),
     ("POST", "resume"): lambda simulator, _: pause(simulator, False),
     ("POST", "ssm"): set_ssm,

@@ -99,13 +99,26 @@ ACTIONS = {"start": start, "is_running": is_running, "stop": stop}
 
 
 def preload() -> None:
-    """Import what a simulated AWS imports, and load the service models that moto keeps in memory."""
+    """Import what a simulated AWS imports, and load what moto and the simulator read once and keep in memory."""
     server.set_moto_environment()
     server.import_modules()
+    from moto.backends import get_backend
+    from moto.core.base_backend import AccountSpecificBackend
     from moto.core.utils import get_service_model
+    from moto.eks import utils
 
+    from localcloud.aws.iam.operations import managed_policies
+    from localcloud.aws.request import rest_routes
+    from localcloud.aws.settings import Settings
+
+    # moto's EKS makes a session for each role, which reads the list of partitions again.
+    utils.Session = AccountSpecificBackend.get_session
     for service in SERVICES:
         get_service_model(service)
+        # The names of its regions. A region with its resources is made by the fork.
+        get_backend(service)[Settings.account]
+    rest_routes("eks")
+    managed_policies()
     # The garbage collector of a fork ignores these objects, so their memory stays shared.
     gc.collect()
     gc.freeze()

@@ -119,6 +119,8 @@ class Cluster:
             "--profiling=false",
             # No client of a local cloud is slowed down in favor of another, and the bookkeeping costs CPU time.
             "--enable-priority-and-fairness=false",
+            # It compares each watch cache with etcd from time to time.
+            "--feature-gates=DetectCacheInconsistency=false",
         )
         self._children.start_killable("kube-apiserver", [*self._programs["kube-apiserver"], *flags])
 

@@ -20,7 +20,7 @@ class Changes:
         texts `names`."""
         time.sleep(shortest)
         kubernetes = {each for each in asked if each.startswith("/") or each == "audit"}
-        aws = {each for each in asked if each in SERVICES or each in ("aws_events", "control/snapshot")}
+        aws = {each for each in asked if each in SERVICES or each in ("aws_events", "control/snapshot", "control/group")}
         if not asked or asked - kubernetes - aws:
             return
         ignored = ['"kind": "read"', '"resource":"leases"']

@@ -195,7 +195,8 @@ class Cloud(support.Cloud):
     def install(self, config=BASIC):
         """Applies the boundaries that tests begin with: a file, or text."""
         text = config if isinstance(config, str) else config.read_text()
-        self.kubectl("apply", "-f", "-", text=text)
+        for document in filter(None, yaml.safe_load_all(text)):
+            self.server_side_apply(document)
 
     def make_role(self, name, policies=("AmazonEKSWorkerNodePolicy", "AmazonEC2ContainerRegistryReadOnly", "AmazonEKS_CNI_Policy"), path="/"):
         """A person's role and instance profile of the same name, fit for nodes; returns the role's ARN."""
@@ -498,7 +499,8 @@ class Group:
 
     def instances(self, state="InService"):
         """Ids of its instances in that state (None: in any)."""
-        return [i["InstanceId"] for i in (self.asg() or {}).get("Instances", []) if state in (None, i["LifecycleState"])]
+        found = self.cloud.control("POST", "group", name=self.scaling_group)
+        return [i["InstanceId"] for i in found if state in (None, i["LifecycleState"])]
 
     def nodes(self):
         """Its Node objects, whichever labels they have: found by the ids of its instances."""

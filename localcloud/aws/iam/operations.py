@@ -5,6 +5,7 @@ Follows the AWS Identity and Access Management API Reference. The functions are 
 
 from __future__ import annotations
 
+import functools
 import json
 import re
 import time
@@ -36,12 +37,18 @@ POLICY_PREFIXES = (
 
 def load_policies(backend: Any) -> None:
     """Add the AWS managed policies that nodes use. Loading all 1,400 would make every write slow."""
+    for name, data in managed_policies().items():
+        policy = AWSManagedPolicy.from_data(name, backend.account_id, backend.region_name, data)
+        backend.managed_policies[policy.arn] = policy
+
+
+@functools.cache
+def managed_policies() -> dict[str, Any]:
+    """The AWS managed policies that nodes use, by name."""
     from moto.iam.aws_managed_policies import aws_managed_policies_data
 
-    for name, data in json.loads(aws_managed_policies_data).items():
-        if name.startswith(POLICY_PREFIXES):
-            policy = AWSManagedPolicy.from_data(name, backend.account_id, backend.region_name, data)
-            backend.managed_policies[policy.arn] = policy
+    found = json.loads(aws_managed_policies_data)
+    return {name: data for name, data in found.items() if name.startswith(POLICY_PREFIXES)}
 
 
 def check_name(name: str, parameter: str, limit: int) -> None:
