@@ -79,7 +79,8 @@ def test_nodes_join_with_an_access_entry_only(api, make_tenant):
     made = [calls(cloud, name)[-1]["seq"] for name in ("CreateAccessEntry", "CreateAutoScalingGroup")]
     assert made == sorted(made), "the entry is there before the first node"
     mark = cloud.log_position()
-    group.annotate(touched="1")
+    group.annotate(reconcile_now="1")
+    group.wait(lambda g: g.status().get("lastReconcileNow") == "1", what="a look at the group")
     group.wait_ready()
     assert group.writes(after=mark) == []
     group.delete()
@@ -167,8 +168,12 @@ def test_a_deleted_role_loses_its_access_entry_of_any_creator(api, make_tenant):
     group = make_tenant(cloud=cloud, controller=controller).group(size=(1, 1)).wait_ready(nodes=1)
     arn, eks = role_of(group), cloud.boto("eks")
     which = {"clusterName": cloud["cluster_name"], "principalArn": arn}
-    eks.delete_access_entry(**which)
-    eks.create_access_entry(**which, type="EC2_LINUX")
+    controller.kill()
+    try:
+        eks.delete_access_entry(**which)
+        eks.create_access_entry(**which, type="EC2_LINUX")
+    finally:
+        controller.start()
     group.patch_spec(eks={"maxSize": 2})
     group.wait(lambda g: g.asg()["MaxSize"] == 2, what="other work")
     assert entries(cloud)[arn]["tags"] == {}
@@ -184,10 +189,14 @@ def test_a_recreated_role_gets_a_new_access_entry(api, make_tenant):
     arn, iam, old = role_of(group), cloud.boto("iam"), group.instances()
     new = lambda g: [i for i in g.instances() if i not in old]  # noqa: E731
     name, before = arn.rsplit("/", 1)[-1], entries(cloud)[arn]
-    iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=name)
-    for policy in iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"]:
-        iam.detach_role_policy(RoleName=name, PolicyArn=policy["PolicyArn"])
-    iam.delete_role(RoleName=name)
+    controller.kill()
+    try:
+        iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=name)
+        for policy in iam.list_attached_role_policies(RoleName=name)["AttachedPolicies"]:
+            iam.detach_role_policy(RoleName=name, PolicyArn=policy["PolicyArn"])
+        iam.delete_role(RoleName=name)
+    finally:
+        controller.start()
     role = lambda: entries(cloud).get(arn, {}).get("tags", {}).get(harness.OWNERSHIP + "RoleId")  # noqa: E731
     eventually(lambda: role() not in (None, before["tags"].get(harness.OWNERSHIP + "RoleId")), harness.WAIT, "an entry for the new role")
     assert role() == iam.get_role(RoleName=name)["Role"]["RoleId"]
@@ -397,6 +406,7 @@ def test_a_windows_group_that_starts_to_use_a_linux_role_can_join(api, make_tena
     assert entries(cloud)[arn]["type"] == "EC2_LINUX"
     windows.group(size=(1, 1), annotations=family).wait_ready(nodes=1)
     assert entries(cloud)[arn]["type"] == "EC2_WINDOWS"
-    first.annotate(touched="1")
+    first.annotate(reconcile_now="1")
+    first.wait(lambda g: g.status().get("lastReconcileNow") == "1", what="a look at the group")
     first.wait_ready(nodes=1)
     assert entries(cloud)[arn]["type"] == "EC2_WINDOWS"

@@ -127,7 +127,7 @@ def watch_drain(group, old, before, seconds=90):
 def test_a_node_that_two_controllers_drain_is_terminated_once(place):
     """A user would lose another node with its pods: for two terminations of one instance, AWS terminates a second one."""
     group = shrinkable(place, 3, low=2, joinTimeout="2m")
-    place.deployment("app", 3, rotation.pool(place), annotations={"local.instance-manager/stop-after": "8000ms"}, terminationGracePeriodSeconds=30)
+    place.deployment("app", 3, rotation.pool(place), annotations={"local.instance-manager/stop-after": "20000ms"}, terminationGracePeriodSeconds=60)
     place.wait_pods_running(3)
     old = group.instances()
     for node in group.nodes():
@@ -149,7 +149,8 @@ def test_an_instance_in_standby_is_not_removed(place):
     group = shrinkable(place, 3, maxSurge=1, joinTimeout="2m")
     place.deployment("app", 3, rotation.pool(place), affinity=rotation.spread("app"))
     place.wait_pods_running(3)
-    place.cloud.control("POST", "delays", join=25)
+    # The replacement joins when the autoscaler has had the time to remove the empty node.
+    place.cloud.control("POST", "delays", join=60)
     place.set_defaults(image=rotation.images(place.cloud)[1])
     (aside,) = group.wait(rotation.in_standby, what="an instance in Standby")
     name = next(n["metadata"]["name"] for n in group.nodes() if n["spec"]["providerID"].endswith(aside))

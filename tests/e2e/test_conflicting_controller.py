@@ -1,5 +1,8 @@
 """The controller that ours replaces has no Lease: it is seen by what it writes, and ours only reads meanwhile."""
 
+import contextlib
+import itertools
+import threading
 import time
 
 import pytest
@@ -12,6 +15,27 @@ def write_status(group, **status):
     """Writes a group's status as the other controller does."""
     path = f"{group.path}/status?fieldManager=manager"
     group.cloud.patch(path, {"status": status})
+
+
+@contextlib.contextmanager
+def other_controller(group):
+    """The other controller works until the end of the block: it writes the group's status once a second."""
+    ended = threading.Event()
+
+    def work():
+        # Times of managed fields are in whole seconds: two writes of one second look like one.
+        for count in itertools.count():
+            write_status(group, strategyRetryCount=count)
+            if ended.wait(1):
+                return
+
+    writer = threading.Thread(target=work, daemon=True)
+    writer.start()
+    try:
+        yield
+    finally:
+        ended.set()
+        writer.join()
 
 
 def reports_conflict(controller):
@@ -39,20 +63,18 @@ def test_while_another_controller_writes_this_one_only_reads_and_reports_it(own_
     tenant = make_tenant(cloud=cloud, controller=controller)
     group, other = tenant.group("web", size=(1, 3)), tenant.group("api", size=(1, 3))
     group.wait_ready(nodes=1), other.wait_ready(nodes=1)
-    write_status(group, strategyRetryCount=0)
-    eventually(lambda: reports_conflict(controller), harness.WAIT, "the other controller")
-    seen, audited = cloud.log_position(), len(cloud.audit())
-    group.patch_spec(eks={"minSize": 2})
-    other.patch_spec(eks={"maxSize": 4})
-    assert other.wait_event("ConflictingController", group.key), "its tenant would find no reason for the wait"
-    for count in range(1, 13):
-        # Times of managed fields are in whole seconds; twelve of them are two resync periods.
-        time.sleep(1)
-        write_status(group, strategyRetryCount=count)
-    assert controller_writes(cloud, group, seen, audited) == []
-    assert controller.ready(), "a Deployment that starts this one before it stops the other would wait endlessly"
-    assert len(config_map_events(cloud, "ConflictingController")) == 1 and "manager" in config_map_events(cloud, "ConflictingController")[0]["note"]
-    assert group.wait_event("ConflictingController", group.key)
+    with other_controller(group):
+        eventually(lambda: reports_conflict(controller), harness.WAIT, "the other controller")
+        seen, audited = cloud.log_position(), len(cloud.audit())
+        group.patch_spec(eks={"minSize": 2})
+        other.patch_spec(eks={"maxSize": 4})
+        assert other.wait_event("ConflictingController", group.key), "its tenant would find no reason for the wait"
+        # More than two resync periods.
+        time.sleep(13)
+        assert controller_writes(cloud, group, seen, audited) == []
+        assert controller.ready(), "a Deployment that starts this one before it stops the other would wait endlessly"
+        assert len(config_map_events(cloud, "ConflictingController")) == 1 and "manager" in config_map_events(cloud, "ConflictingController")[0]["note"]
+        assert group.wait_event("ConflictingController", group.key)
     group.wait(lambda g: g.asg()["MinSize"] == 2, what="the size that was asked for, once the other is quiet")
     group.wait_ready(nodes=2)
     assert config_map_events(cloud, "ConflictResolved") and not reports_conflict(controller)

@@ -1,12 +1,14 @@
 """A deletion removes everything that the group owns, and nothing else."""
 
+import contextlib
 import json
 import time
 
 import pytest
 
 from e2e import rotation
-from e2e.harness import PREFIX
+from e2e.harness import PREFIX, WAIT
+from localcloud.tests.support import eventually
 
 TWO_POLLS = 7
 """Seconds in which the controller looks at a group at least twice: enough for it to do what it must not."""
@@ -89,10 +91,18 @@ def test_a_deletion_drains_the_other_nodes_while_a_hook_holds_a_launch(tenant):
         name = {"AutoScalingGroupName": group.scaling_group, "LifecycleHookName": "prepare", "InstanceId": instance}
         asg.complete_lifecycle_action(**name, LifecycleActionResult="CONTINUE")
 
+    def wait_on():
+        """The hook's time begins again: it must not end before the test does."""
+        name = {"AutoScalingGroupName": group.scaling_group, "LifecycleHookName": "prepare", "InstanceId": held}
+        asg.record_lifecycle_action_heartbeat(**name)
+
     proceed(other)
+    wait_on()
     group.wait(lambda g: g.instances() == [other] and len(g.ready_nodes()) == 2, what="both nodes: one joins while its instance waits")
+    wait_on()
     group.delete()
     group.wait(lambda g: g.instances(None) == [held], what="the end of the other node")
+    wait_on()
     assert group.instances("Pending:Wait") == [held] and group.undrained() == {}
     time.sleep(TWO_POLLS)
     refused = [e for e in rotation.calls(group, "TerminateInstanceInAutoScalingGroup") if e["status"] >= 400]
@@ -203,9 +213,17 @@ def test_an_instance_profile_that_a_user_recreated_is_kept(tenant):
     """A scaling group refers to its profile by name. The group must not delete a profile that a user created later under that name."""
     cloud, group = tenant.cloud, tenant.group(size=(1, 1)).wait_ready(nodes=1)
     iam, name = cloud.boto("iam"), group.scaling_group
-    iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=name)
-    iam.delete_instance_profile(InstanceProfileName=name)
-    iam.create_instance_profile(InstanceProfileName=name)
+    refused = (iam.exceptions.DeleteConflictException, iam.exceptions.NoSuchEntityException, iam.exceptions.EntityAlreadyExistsException)
+
+    def recreated():
+        # The controller may add the role again, or create the profile, in between.
+        with contextlib.suppress(*refused):
+            for role in iam.get_instance_profile(InstanceProfileName=name)["InstanceProfile"]["Roles"]:
+                iam.remove_role_from_instance_profile(InstanceProfileName=name, RoleName=role["RoleName"])
+            iam.delete_instance_profile(InstanceProfileName=name)
+            return iam.create_instance_profile(InstanceProfileName=name)
+
+    eventually(recreated, WAIT, "a user's profile of that name")
     group.annotate(reconcile_now="1")
     conflict = group.wait_condition("Stalled")
     assert name in conflict["message"], conflict

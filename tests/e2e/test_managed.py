@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from localcloud.tests import support
-from e2e import harness, logs, managed
+from e2e import harness, logs, managed, rotation
 from e2e.harness import OWNERSHIP
 from e2e.managed import LABEL, RELEASES, UPDATES
 from e2e.test_plan import planned
@@ -57,6 +57,8 @@ def test_the_desired_capacity_of_the_autoscaler_is_kept(tenant):
 def test_a_new_release_is_rolled_out_as_one_update(tenant):
     """A user sees which update runs and how far it is, and every node runs the release in the end."""
     group = managed.apply(tenant, releaseVersion=RELEASES[0]).wait_ready(nodes=2)
+    # The update lasts until its progress has been seen.
+    tenant.cloud.control("POST", "nodegroup", name=group.names[-1], delays={"cordoned": 5})
     mark = tenant.cloud.log_position()
     group.change(releaseVersion=RELEASES[2])
     identifier = group.wait(lambda g: g.status().get("updateId"), what="the update's id")
@@ -338,14 +340,15 @@ def test_a_crash_during_a_replacement_ends_in_the_same_state(own_cloud, start_co
     tenant = harness.Tenant(cloud, controller)
     label = {"pool": tenant.unique}
     group = managed.apply(tenant, nodeLabels=label).wait_ready(nodes=2)
-    tenant.deployment("app", 2, label, {"maxUnavailable": 1})
+    # No drain ends before the next call is held.
+    tenant.deployment("app", 2, label, {"maxUnavailable": 0})
     tenant.wait_pods_running(2)
     (old,), mark = group.names, cloud.log_position()
     controller = crash(cloud, controller, start_controller, "CreateNodegroup", lambda: group.change(instanceType="c5.large"))
     group.wait(lambda g: any(n["spec"].get("unschedulable") for n in g.managed_nodes(old)), ROTATION, "a drain")
     controller.kill()
     controller = start_controller(cloud, *NO_ELECTION)
-    tenant.controller = crash(cloud, controller, start_controller, "DeleteNodegroup", lambda: None)
+    tenant.controller = crash(cloud, controller, start_controller, "DeleteNodegroup", lambda: rotation.allow_disruptions(tenant))
     group.wait(lambda g: g.nodegroup(old) is None, ROTATION, "the end of the old node group")
     group.wait_ready(nodes=2, timeout=ROTATION)
     tenant.wait_pods_running(2)

@@ -8,7 +8,7 @@ import urllib.parse
 import pytest
 
 from e2e import rotation, test_plan
-from e2e.test_rollout import ROLLOUT, launched_images, make_rollout_groups, newest, phase, policy, set_image, wait_revision, waves  # noqa: F401
+from e2e.test_rollout import LONG_SOAK, ROLLOUT, launched_images, make_rollout_groups, newest, phase, policy, set_image, wait_revision, waves  # noqa: F401
 
 
 class Prometheus:
@@ -90,7 +90,7 @@ def test_prometheus_decides_whether_waves_open_pass_and_halt(make_rollout_groups
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
     canary.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the new image everywhere")
 
-    cloud.edit_config_map(lambda data: data.update(rollout=with_check("25s")))
+    cloud.edit_config_map(lambda data: data.update(rollout=with_check(LONG_SOAK)))
     third = rotation.images(cloud)[2]
     set_image(cloud, third)
     found = wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")

@@ -8,7 +8,7 @@ import pytest
 from e2e import harness, rotation
 from e2e.proxy import Proxy
 from e2e.test_recovery import answer
-from e2e.test_rollout import ROLLOUT, first_change, launched_images, make_rollout_groups, newest, phase, policy, revisions, set_image, wait_revision, waves  # noqa: F401
+from e2e.test_rollout import LONG_SOAK, ROLLOUT, end_soak, first_change, launched_images, make_rollout_groups, newest, phase, policy, revisions, set_image, wait_revision, waves  # noqa: F401
 from localcloud.tests import support
 
 DECIDES = re.compile(r"/instancegroups/|/boundariesrevisions|/nodes/|/eviction")
@@ -24,7 +24,7 @@ def decisions(proxy, after=0):
 @pytest.mark.long
 def test_no_group_is_put_into_a_wave_before_the_namespaces_are_known(make_rollout_groups, start_controller):  # noqa: F811
     """The labels of a Namespace say in which wave its groups are. Without them, each group would be in the last wave."""
-    rollout_groups = make_rollout_groups(policy(soak="10s"))
+    rollout_groups = make_rollout_groups(policy(soak=LONG_SOAK))
     cloud, canary = rollout_groups.cloud, rollout_groups.canary
     rollout_groups.controller.stop()
     set_image(cloud, rollout_groups.new)
@@ -41,6 +41,7 @@ def test_no_group_is_put_into_a_wave_before_the_namespaces_are_known(make_rollou
         tenant.controller = second
     wait_revision(cloud, lambda r: r["metadata"]["name"] == "r2" and waves(r).get("canary") == "Soaking", "the soak of the canary")
     assert launched_images(canary) == {rollout_groups.new} and [group.writes(mark) for group in rollout_groups.others] == [[], []]
+    end_soak(cloud)
     found = wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
     canary.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the new image everywhere")
     rest = min(first_change(group, mark) for group in rollout_groups.others)

@@ -5,7 +5,7 @@ import yaml
 
 from e2e import harness, logs, managed, rotation, strategies, test_fargate, test_plan
 from e2e.managed import RELEASES
-from e2e.test_rollout import ROLLOUT, first_change, launched_images, newest, phase, policy, wait_revision, waves
+from e2e.test_rollout import LONG_SOAK, ROLLOUT, end_soak, first_change, launched_images, newest, phase, policy, wait_revision, waves
 
 EKS, MANAGED = {"e2e-kind": "eks"}, {"e2e-kind": "managed"}
 
@@ -62,7 +62,7 @@ class MixedRolloutGroups:
 @pytest.mark.long
 def test_waves_delay_managed_node_groups_and_the_crd_strategy(own_cloud, start_controller, make_tenant):
     """EKS and upgrade-manager replace nodes on their own. The controller must not start them before their wave."""
-    rollout_groups = MixedRolloutGroups(own_cloud(), start_controller, make_tenant, policy(soak="12s"))
+    rollout_groups = MixedRolloutGroups(own_cloud(), start_controller, make_tenant, policy(soak=LONG_SOAK))
     cloud, mark = rollout_groups.cloud, rollout_groups.cloud.log_position()
     rollout_groups.set(1)
     wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
@@ -72,6 +72,7 @@ def test_waves_delay_managed_node_groups_and_the_crd_strategy(own_cloud, start_c
         assert pending and group.has_condition("Ready"), group.status()
     assert rollout_groups.updates(mark) == [] and rollout_groups.upgrades.resources() == [] and rollout_groups.crd.writes(mark) == []
     assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
+    end_soak(cloud)
     name = rollout_groups.upgrades.wait_submitted()
     rollout_groups.upgrades.set_phase(name, "running")
     rollout_groups.upgrades.replace_nodes()
@@ -133,7 +134,7 @@ def test_a_taint_that_evicts_pods_reaches_managed_node_groups_in_waves(own_cloud
         default = {"annotationSelector": "e2e-kind = managed", "defaults": {"spec": {"eks-managed": {"configuration": configuration}}}}
         return cloud.edit_config_map(lambda data: data.update(conditionals=yaml.safe_dump([default])))
 
-    restrict = lambda data: data.update(rollout=policy(soak="15s"), boundaries=with_restricted(data["boundaries"], "taints"))  # noqa: E731
+    restrict = lambda data: data.update(rollout=policy(soak=LONG_SOAK), boundaries=with_restricted(data["boundaries"], "taints"))  # noqa: E731
     cloud.edit_config_map(restrict)
     set_taints()
     controller = start_controller(cloud, "--enable-leader-election=false", "--resync-period", "10s")
@@ -152,6 +153,7 @@ def test_a_taint_that_evicts_pods_reaches_managed_node_groups_in_waves(own_cloud
     code, found = test_plan.planned(cloud, other.key)
     assert found["groups"][0]["rollout"]["effect"] == {"kind": "evict", "nodes": 1}, found
     assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
+    end_soak(cloud)
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the end of the rollout")
     other.wait(lambda g: g.nodegroup().get("taints") and g.state() == "Ready", ROLLOUT, "the taint everywhere")
     assert [len(group.calls("UpdateNodegroupConfig", after=mark)) for group in groups] == [1, 1]

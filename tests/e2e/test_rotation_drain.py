@@ -5,7 +5,7 @@ import time
 
 import pytest
 
-from e2e import harness, rotation
+from e2e import harness, logs, rotation
 from localcloud.tests import support
 
 TWO_POLLS = 7
@@ -61,8 +61,11 @@ def test_a_drain_past_its_timeout_deletes_pods_when_drain_force_is_set(tenant):
     tenant.wait_pods_running(1)
     old, (pod,) = group.instances(), tenant.pods()
     tenant.set_defaults(image=new_image)
-    group.wait(lambda g: g.has_condition("DrainBlocked"), what="the blocked drain")
     rotation.wait_rotated(group, old, 1, new_image)
+    # The drain is blocked for four seconds at most.
+    written = logs.audited_writes(tenant.cloud.audit(), "instancegroups", group.name, tenant.namespace, "status", logs.CONTROLLER)
+    conditions = [c for e in written for c in (e.get("requestObject") or {}).get("status", {}).get("conditions") or []]
+    assert any(c["type"] == "DrainBlocked" and c["status"] == "True" for c in conditions), "the blocked drain"
     deleted = rotation.deleted_pods(tenant)
     assert [e["objectRef"]["name"] for e in deleted] == [pod["metadata"]["name"]]
     assert (deleted[0].get("requestObject") or {}).get("gracePeriodSeconds") is None, "the pod's own grace counts"

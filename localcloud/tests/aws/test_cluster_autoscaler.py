@@ -1,5 +1,6 @@
 """The stand-in for the Cluster Autoscaler does what kubernetes/autoscaler does, in the files that the tests name."""
 
+import dataclasses
 import time
 
 import boto3
@@ -94,8 +95,8 @@ def home(pod):
 def test_an_instance_that_never_becomes_a_node_is_removed_without_replacement(site, joined, autoscale):
     """core/static_autoscaler.go, removeOldUnregisteredNodes, and aws/auto_scaling_groups.go, DeleteInstances: decrement, down to MinSize."""
     name = launch(site, joined, 4, low=1, image=site.cloud["amis"]["broken_never_joins"])
-    autoscaler = autoscale(name, provision_time=3)
     wait_until(lambda: len(instances(site, name)) == 4, "four instances")
+    autoscaler = autoscale(name, provision_time=3)
     wait_size(site, name, 1)
     time.sleep(1)
     assert show(site, name)["DesiredCapacity"] == len(instances(site, name)) == 1
@@ -112,15 +113,16 @@ def test_a_scale_out_that_cannot_launch_is_reverted_at_once(site, joined, autosc
     wait_until(lambda: failures(site, name), "a launch that failed")
     # A launch that fails while the autoscaler sets the size would count as one after it.
     site.asg.suspend_processes(AutoScalingGroupName=name, ScalingProcesses=["Launch"])
-    autoscale(name)
+    autoscaler = autoscale(name)
     wait_size(site, name, 1)
     assert [call["DesiredCapacity"] for call in calls(site, name, "SetDesiredCapacity")] in ([1], ["1"])
     site.control.post("launch-failure", group=name, code=None)
-    site.asg.resume_processes(AutoScalingGroupName=name, ScalingProcesses=["Launch"])
     site.asg.set_desired_capacity(AutoScalingGroupName=name, DesiredCapacity=2)
-    site.ready(name, 2)
+    wait_until(lambda: autoscaler._groups[name].size == 2, "its look at the missing instance")
     time.sleep(1)
     assert show(site, name)["DesiredCapacity"] == 2, "that failure was before"
+    site.asg.resume_processes(AutoScalingGroupName=name, ScalingProcesses=["Launch"])
+    site.ready(name, 2)
 
 
 def test_what_is_not_launched_without_a_failure_is_waited_for(site, joined, autoscale):
@@ -196,8 +198,10 @@ def test_a_node_is_drained_before_it_is_removed(site, joined, autoscale, unique)
 def test_a_node_that_cannot_be_drained_is_uncordoned(site, joined, autoscale, unique):
     """utils/taints, CleanToBeDeleted: the taint goes, and the cordon with it."""
     name = launch(site, joined, 2, labels=f"pool={unique}")
-    site.ready(name, 2)
+    nodes = site.ready(name, 2)
     pod = workload(site, unique, maxUnavailable=0)
+    # While another node can take the pod, its node is tainted again and again.
+    keep(site, next(n["metadata"]["name"] for n in nodes if n["metadata"]["name"] != home(pod)))
     autoscaler = autoscale(name, unneeded_time=1, most_pods=1, drain_time=2)
     path = f"/api/v1/nodes/{home(pod)}"
     wait_until(lambda: any(taint["key"] == TAINT for taint in site.get(path)["spec"].get("taints", [])), "the taint")
@@ -213,10 +217,11 @@ def test_it_may_terminate_an_instance_that_another_client_has_terminated(site, j
     hook = {"LifecycleHookName": "slow", "LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING", "HeartbeatTimeout": 3600}
     site.asg.put_lifecycle_hook(AutoScalingGroupName=name, **hook)
     wait_until(lambda: len(instances(site, name)) == 2, "two instances")
-    autoscale(name, provision_time=3, cache_age=NEVER)
-    time.sleep(1)
+    autoscaler = autoscale(name, cache_age=NEVER)
     (victim, other) = instances(site, name)
+    wait_until(lambda: {victim, other} <= set(autoscaler._unregistered), "its look at both")
     site.asg.terminate_instance_in_auto_scaling_group(InstanceId=victim, ShouldDecrementDesiredCapacity=False)
+    autoscaler.options = dataclasses.replace(autoscaler.options, provision_time=0)
     wait_until(lambda: len(calls(site, name)) == 2, "its two calls")
     assert {call["InstanceId"] for call in calls(site, name)} == {victim, other}
     assert show(site, name)["DesiredCapacity"] == 0, "one more than went"

@@ -129,6 +129,6 @@ def test_a_killed_api_server_restarts_with_its_objects(kubernetes, namespace, no
 
     eventually(ready, message="the API server")
     assert [p["metadata"]["uid"] for p in running(kubernetes, namespace)] == [before["metadata"]["uid"]]
-    assert ready_status(kubernetes, name) == "True"
+    eventually(lambda: ready_status(kubernetes, name) == "True", message="the Ready node")
     deployment(1, "more")
     eventually(lambda: len(running(kubernetes, namespace)) == 2, message="work of the scheduler and of kwok")

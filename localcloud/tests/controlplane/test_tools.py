@@ -9,6 +9,7 @@ import threading
 import pytest
 
 from localcloud.controlplane import tools
+from localcloud.tests.support import eventually
 
 
 def fake_control_plane(directory, version, names=tools.CONTROL_PLANE):
@@ -60,12 +61,20 @@ def test_concurrent_starts_build_once(nothing_built, monkeypatch):
         building.set()
         go_on.wait(60)
 
+    lock, at_lock = tools._lock, []
+
+    def counted_lock(name):
+        at_lock.append(name)
+        return lock(name)
+
     monkeypatch.setattr(tools, "_build", build)
+    monkeypatch.setattr(tools, "_lock", counted_lock)
     # The second start waits for the build of the first one.
     starts = [threading.Thread(target=tools._build_cached, args=["kwok"]) for _ in range(2)]
     starts[0].start()
     building.wait(60)
     starts[1].start()
+    eventually(lambda: len(at_lock) == 2, message="the second start at the lock")
     go_on.set()
     for start in starts:
         start.join()

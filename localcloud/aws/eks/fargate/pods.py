@@ -60,16 +60,23 @@ class FargatePods:
         """Call the Kubernetes API from the worker thread, without the simulator's lock."""
         self.simulator.kubelets.worker.after(0, function)
 
-    def match(self, profiles: list[Any]) -> float:
-        """Match new pods with these profiles. Returns the delay until this is effective, in seconds."""
+    def match(self, profiles: list[Any], then: Any) -> None:
+        """Match new pods with these profiles, and call `then` when this is effective."""
         if self.kube is None:
-            return 0.0
+            self.simulator.timers.after(0, then)
+            return
         if not self.is_watching:
             self.is_watching = True
             threading.Thread(target=self.watch, name="fargate-pods", daemon=True).start()
         chosen = list(profiles)
-        self.enqueue(lambda: admission.apply_policy(self.kube, chosen))
-        return ADMISSION_DELAY
+        self.enqueue(lambda: self.apply(chosen, then))
+
+    def apply(self, profiles: list[Any], then: Any) -> None:
+        """Worker: change the admission policy, however long the API server takes for that."""
+        try:
+            admission.apply_policy(self.kube, profiles)
+        finally:
+            self.simulator.timers.after(ADMISSION_DELAY, then)
 
     def evict(self, profile: str) -> None:
         """Delete the pods of a profile that is being deleted. Their replacements match another profile, or none."""

@@ -121,8 +121,7 @@ class Fargate:
     def finish_creation(self, profile: Profile) -> None:
         """Match pods with the new profile, then set its status to ACTIVE."""
         if not self.check_failure(profile):
-            delay = self.pods.match(self.active() + [profile])
-            self.simulator.timers.after(delay, lambda: self.set_status(profile, "ACTIVE"))
+            self.pods.match(self.active() + [profile], lambda: self.set_status(profile, "ACTIVE"))
 
     def active(self) -> list[Profile]:
         """The profiles that pods are matched with."""
@@ -132,9 +131,12 @@ class Fargate:
         """Start to delete a profile and its pods."""
         self.check_no_other_change(f"Cannot Delete Fargate Profile {profile.name}")
         self.set_status(profile, "DELETING")
-        delay = self.pods.match(self.active())
-        self.simulator.timers.after(delay, lambda: self.pods.evict(profile.name))
-        self.simulator.timers.after(delay + self.simulator.settings.delays.profile_gone, lambda: self.finish_deletion(profile))
+        self.pods.match(self.active(), lambda: self.delete_pods(profile))
+
+    def delete_pods(self, profile: Profile) -> None:
+        """Delete the pods of a profile, then the profile."""
+        self.pods.evict(profile.name)
+        self.simulator.timers.after(self.simulator.settings.delays.profile_gone, lambda: self.finish_deletion(profile))
 
     def finish_deletion(self, profile: Profile) -> None:
         """Remove the profile, unless a failure was injected."""

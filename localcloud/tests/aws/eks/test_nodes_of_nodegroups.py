@@ -108,7 +108,7 @@ def test_eks_adds_the_role_to_aws_auth_and_removes_it_with_its_last_group(cloud,
     managed.delete(first)
     managed.settle(first, None)
     assert arn in aws_auth_arns(cloud)
-    assert nodes(cloud, first) == []
+    wait_until(lambda: nodes(cloud, first) == [], "the node to be gone")
     managed.delete(second)
     managed.settle(second, None)
     wait_until(lambda: arn not in aws_auth_arns(cloud), "the entry to be gone")
@@ -199,7 +199,7 @@ def test_a_blocked_eviction_fails_the_update_unless_it_is_forced(cloud, managed,
     assert pod_nodes(cloud, unique) == [node["metadata"]["name"]]
     forced = managed.wait_for_update(name, managed.upgrade(name, releaseVersion=RELEASES[1], force=True))
     assert forced["status"] == "Successful"
-    assert cloud.get(f"/api/v1/nodes/{node['metadata']['name']}") is None
+    wait_until(lambda: cloud.get(f"/api/v1/nodes/{node['metadata']['name']}") is None, "the node to be gone")
 
 
 def test_an_update_to_a_broken_release_fails_and_keeps_the_old_nodes(cloud, managed, control):
@@ -226,7 +226,7 @@ def test_scale_in_drains_the_node_but_ignores_budgets_after_the_timeout(cloud, m
     name = managed.make(1)
     (node,) = ready(cloud, name, 1)
     run_pods(cloud, unique, node, budget=1)
-    control.post("nodegroup", name=name, delays={"drain": 3})
+    control.post("nodegroup", name=name, delays={"drain": 30})
     group = managed.scaling_group(name)["AutoScalingGroupName"]
     managed.aws.autoscaling.set_desired_capacity(AutoScalingGroupName=group, DesiredCapacity=0)
     wait_until(lambda: cloud.get(f"/api/v1/nodes/{node['metadata']['name']}")["spec"].get("unschedulable"), "the node to be cordoned")
