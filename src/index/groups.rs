@@ -248,7 +248,8 @@ impl GroupIndex {
         let inner = self.read();
         let mut roles: Vec<_> = inner.without_access_entry.0.keys().cloned().collect();
         roles.sort();
-        (inner.by_role.0.len(), roles)
+        let all: BTreeSet<_> = inner.by_role.0.keys().chain(&roles).collect();
+        (all.len(), roles)
     }
 
     /// The group that a scaling group belongs to; empty if there is none.
@@ -508,6 +509,15 @@ mod tests {
         upsert_joined("b", "eks", json!({ "awsAuth": true, "accessEntry": "EC2_LINUX" }));
         assert!(index.others_have_access_entry("arn:r", "team/a"));
         assert_eq!(index.roles_without_access_entry(), (1, vec![]));
+        let managed = |entries: &[&str]| json!({ "authEntries": ["arn:r", "arn:previous"], "accessEntries": entries });
+        let with_previous_role = |entries: &[&str]| {
+            let join = json!({ "awsAuth": true, "accessEntry": "EC2_LINUX" });
+            let status = json!({ "nodesInstanceRoleArn": "arn:r", "join": join, "managed": managed(entries) });
+            index.upsert(&stored("b", status));
+            index.roles_without_access_entry()
+        };
+        assert_eq!(with_previous_role(&["arn:r"]), (2, vec!["arn:previous".to_owned()]), "nodes still run with it");
+        assert_eq!(with_previous_role(&["arn:r", "arn:previous"]), (1, vec![]));
     }
 
     #[test]
