@@ -191,7 +191,7 @@ pub(crate) async fn remaining_access_entry(
         return Ok(None);
     }
     let found = match o.inventory.access_entry(cluster, principal, Duration::ZERO, Duration::ZERO).await {
-        // Groups that join through aws-auth need no permissions for access entries. The entry is inert without its role.
+        // Groups that join through aws-auth need no permissions for access entries. An entry that cannot be read stays.
         Err(error) if error.kind == AwsErrorKind::Denied && !recorded => return Ok(None),
         found => found.map_err(ObserveError::Aws)?,
     };

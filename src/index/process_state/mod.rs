@@ -190,8 +190,8 @@ impl ProcessState {
     }
 
     /// Records that the unused role of the group is kept.
-    pub(crate) fn set_unused_role_kept(&self, group: &str) {
-        self.group(group, |g| g.unused_role_kept = true);
+    pub(crate) fn set_unused_role_kept(&self, group: &str, is_kept: bool) {
+        self.group(group, |g| g.unused_role_kept = is_kept);
     }
 
     /// Whether this process need not read the tags of the group's role for the region.

@@ -30,6 +30,10 @@ pub(crate) fn record(input: &PlanInput, joined: &JoinPlan, builder: &mut PlanBui
         status["activeLaunchTemplateName"] = json!(r.names.template);
         status["nodesInstanceRoleArn"] = json!(r.role_arn);
     }
+    // The next pass may be of another provisioner, and would not find what this one creates.
+    if input.status.provisioner.is_none() {
+        status["provisioner"] = json!("eks");
+    }
     builder.record(status);
 }
 

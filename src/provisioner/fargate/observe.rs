@@ -94,6 +94,12 @@ pub(crate) async fn observed_state(
         unseen_tags: unseen_tags(o, r, status, &profiles),
         profiles,
         is_role_ready,
+        stale_access_entry: match (&found, status.nodes_instance_role_arn.as_ref() == Some(&r.role_arn)) {
+            (None, true) if r.is_own_role && !is_role_ready && !o.is_forecast => {
+                join::remaining_access_entry(o, &key, &r.desired.cluster, &r.role_arn, status, true).await?
+            }
+            _ => None,
+        },
         role: found,
         join_state: join::observe(o, query, status).await?,
         unused_access_entries,

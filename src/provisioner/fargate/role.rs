@@ -36,6 +36,11 @@ pub(crate) fn repair(input: &PlanInput, builder: &mut FargatePlanBuilder) {
             builder
                 .plan
                 .push_with_reasons(IamStep::CreateRole(role), vec![Drift::new("podExecutionRoleArn", "", &r.role_arn)]);
+            // Not before: an answer of IAM may be older than the role, whose pods would lose the cluster.
+            if let Some(AccessEntry { principal, .. }) = &input.observed.stale_access_entry {
+                let (cluster, principal) = (r.desired.cluster.clone(), principal.clone());
+                builder.plan.push(JoinStep::RemoveAccessEntry { cluster, principal });
+            }
         }
         Some(role) if has_ownership_tags(&role.tags, &r.ownership_tags) => {
             if was_ready(input.status) {
@@ -123,7 +128,7 @@ pub(crate) fn remove_unused(input: &PlanInput, builder: &mut FargatePlanBuilder)
     }
     let has_entry = |entry: &AccessEntry| entry.principal == input.resolved.derived_role_arn;
     match &input.observed.previous_role {
-        // The record shows that there is something to look for.
+        // The record of policies is the reason to look for that entry until the entry is gone.
         None if input.observed.unused_access_entries.iter().any(has_entry) => {}
         None => managed.policies.clear(),
         Some(previous) => match reason_to_keep(previous, &managed.policies) {

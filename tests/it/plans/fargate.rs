@@ -258,6 +258,7 @@ fn new_group(extra: &str) -> Scenario {
         profiles: vec![],
         is_role_ready: false,
         role: None,
+        stale_access_entry: None,
         join_state: no_join_entries(),
         unused_auth_entries: vec![],
         kept_auth_entries: vec![],

@@ -176,6 +176,7 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
         warm_instances: None,
         instance_profile: None,
         role: None,
+        stale_access_entry: None,
         attached_policies: vec![],
         lifecycle_hooks: None,
         unrecorded_policies: Vec::new(),

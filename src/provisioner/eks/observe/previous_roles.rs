@@ -111,7 +111,7 @@ fn access_entry_of(resolved: &ResolvedGroup, role_arn: &str) -> NewAccessEntry {
 async fn misses_access_entry(o: &Observer<'_>, resolved: &ResolvedGroup, role_arn: &str) -> ObserveResult<bool> {
     let is_mapped = || {
         let entries = [false, true].map(|windows| AuthEntry::for_nodes(role_arn, windows));
-        resolved.reads_aws_auth && entries.iter().any(|entry| o.map_roles.entry_state(entry) != AuthEntryState::Absent)
+        entries.iter().any(|entry| o.map_roles.entry_state(entry) != AuthEntryState::Absent)
     };
     let needs_entry = match resolved.join_method {
         JoinMethod::AwsAuth { .. } => false,

@@ -164,7 +164,11 @@ pub async fn remaining_resources(
     remaining.role_in_use = role_in_use;
     // The entry of a role that is deleted is removed with it, whatever created the entry. The entry of any other role is
     // removed only when the status records it as the controller's.
-    let own = remaining.role.as_ref().filter(|role| ours(role)).map(|role| &role.arn);
+    let own = match &remaining.role {
+        Some(role) => Some(&role.arn).filter(|_| ours(role)),
+        // Another client has deleted the role before.
+        None => status.nodes_instance_role_arn.as_ref().filter(|arn| arn.ends_with(&format!(":role/{}", names.role))),
+    };
     let managed = status.managed.iter();
     let roles: BTreeSet<_> = managed.clone().flat_map(|m| &m.auth_entries).chain(own).collect();
     let (groups, key) = (o.group_index, id.key());

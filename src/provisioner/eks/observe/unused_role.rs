@@ -26,6 +26,9 @@ pub(crate) async fn observe(
 ) -> ObserveResult<Option<UnusedRole>> {
     let Some(managed) = status.managed.as_ref().filter(|managed| !managed.policies.is_empty()) else { return Ok(None) };
     let (key, arn) = (resolved.desired.id.key(), &resolved.derived_role_arn);
+    if resolved.own_role && o.process_state.is_unused_role_kept(&key) {
+        o.process_state.set_unused_role_kept(&key, false);
+    }
     let is_used = resolved.own_role
         || resolved.role_arn == *arn
         || state.previous_roles.recorded_auth_entries.contains(arn)
@@ -69,7 +72,7 @@ pub(crate) async fn observe(
     let mut unused =
         UnusedRole { role, profile, attached_policies, inline_policies, other_region, other_profiles, access_entry };
     if unused.reason_to_keep(&managed.policies).is_some() {
-        o.process_state.set_unused_role_kept(&key);
+        o.process_state.set_unused_role_kept(&key, true);
     } else if !is_of_others {
         // The status does not record what a user created while the nodes joined through aws-auth.
         let cluster = &resolved.desired.cluster;

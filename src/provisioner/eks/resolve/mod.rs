@@ -25,7 +25,7 @@ use super::user_data::{self, BootstrapInput, IgnoredField, OsFamily, assumed_ser
 use crate::api::names::label;
 use crate::api::spec_error::SpecError;
 use crate::auth::JoinAuth;
-use crate::auth::access_entries::{self, API_MODE, JoinMethod};
+use crate::auth::access_entries::{self, JoinMethod};
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{AccessEntryType, Cluster, InstanceType, NetworkObject, NewAccessEntry, Tag, TemplateData};
 use crate::ownership::ownership_tags;
@@ -83,8 +83,6 @@ pub struct ResolvedGroup {
     pub region: String,
     /// Which kinds of entries let nodes join the cluster.
     pub join_method: JoinMethod,
-    /// Whether the cluster reads aws-auth.
-    pub reads_aws_auth: bool,
     /// Its entry in aws-auth.
     pub aws_auth_entry: AuthEntry,
     /// Its access entry.
@@ -191,7 +189,6 @@ pub fn resolve_with_errors(
         bootstrap: boot,
         ignored_fields,
         join_method,
-        reads_aws_auth: cluster.authentication_mode != API_MODE,
         aws_auth_entry: AuthEntry::for_nodes(&role_arn, windows),
         access_entry: NewAccessEntry {
             cluster: cluster.name.clone(),

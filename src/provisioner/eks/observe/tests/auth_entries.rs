@@ -99,11 +99,9 @@ async fn role_that_nodes_still_run_with_migrates_to_an_access_entry() {
     let status = json!({"managed": {"authEntries": [given]}});
     let status = serde_json::from_value(status).expect("a status");
     let map_roles = aws_auth::add_entries(None, &[AuthEntry::for_nodes(given, false)]).unwrap().unwrap();
-    let either = (JoinMethod::Either, true);
-    let both = (JoinMethod::Both, true);
-    let api = (JoinMethod::AccessEntries { remove_other: false }, false);
-    for ((method, reads_aws_auth), is_missing) in [(either, false), (both, true), (api, true)] {
-        (resolved.join_method, resolved.reads_aws_auth) = (method, reads_aws_auth);
+    let api = JoinMethod::AccessEntries { remove_other: false };
+    for (method, is_missing) in [(JoinMethod::Either, false), (JoinMethod::Both, true), (api, true)] {
+        resolved.join_method = method;
         let found = observe_group(&stub, &resolved, &map_roles, &status).await.expect("a state").previous_roles;
         let missing: Vec<_> = found.missing_access_entries.iter().map(|entry| entry.principal.as_str()).collect();
         let expected = if is_missing { &[given][..] } else { &[] };

@@ -372,3 +372,45 @@ async fn deletion_adopts_only_a_profile_that_contains_the_role() {
         assert_eq!(of_profile, (adopted, adopted), "{profile_role:?}");
     }
 }
+
+/// A user deletes the role of a group whose nodes join through aws-auth. An access entry that someone made for it would
+/// lock out the role that the controller creates instead, or the next one of that name after the group's deletion.
+#[tokio::test]
+async fn access_entry_of_a_deleted_role_is_found() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let (arn, kind) = (resolved.role_arn.clone(), "EC2_LINUX".to_owned());
+    let entry = AccessEntry { principal: arn.clone(), kind, created: None, tags: vec![] };
+    let in_mode = Cluster { authentication_mode: "API_AND_CONFIG_MAP".into(), ..cluster("demo") };
+    stub.update(|d| {
+        d.access_entries.push(entry.clone());
+        d.clusters.insert("demo".into(), in_mode);
+    });
+    let had_role = InstanceGroupStatus { nodes_instance_role_arn: Some(arn), ..InstanceGroupStatus::default() };
+    for (status, expected) in [(&InstanceGroupStatus::default(), None), (&had_role, Some(entry.clone()))] {
+        let observed = observe_group(&stub, &resolved, "", status).await.expect("a state");
+        assert_eq!(observed.stale_access_entry, expected);
+        let tags = resolved.iam_tags();
+        let remaining = with_observer(&stub, "", async |observer| {
+            remaining_resources(&observer, &resolved.desired.id, &resolved.names, &tags, status).await
+        });
+        let remaining = remaining.await.expect("what remains");
+        assert_eq!(remaining.access_entries, expected.into_iter().collect::<Vec<_>>());
+    }
+    let (name, tags) = (resolved.names.role.clone(), resolved.iam_tags());
+    let role =
+        Role { id: "AROA-2".into(), name: name.clone(), arn: resolved.role_arn.clone(), tags, ..Role::default() };
+    let profile = InstanceProfile {
+        id: "AIPA-1".into(),
+        name: name.clone(),
+        arn: "arn".into(),
+        created: None,
+        role: Some(role.clone()),
+        tags: resolved.iam_tags(),
+    };
+    stub.update(|d| {
+        d.profiles.insert(name.clone(), profile);
+        d.roles.insert(name, role);
+    });
+    let observed = observe_group(&stub, &resolved, "", &had_role).await.expect("a state");
+    assert_eq!(observed.stale_access_entry, None, "the role is there");
+}
