@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import queue
 import threading
 import time
 from collections.abc import Callable
@@ -121,8 +122,23 @@ class KubernetesClient:
                 return
 
     def watch_aws_auth(self, changed: Callable[[str | None], None]) -> None:
-        """Call `changed` with mapRoles of aws-auth, now and after each change, from a new thread."""
-        threading.Thread(target=self._watch_aws_auth, args=(changed,), name="aws-auth", daemon=True).start()
+        """Call `changed` with mapRoles of aws-auth, now and after changes, from a new thread. Changes that come while it is
+        at work are handled as one.
+        """
+        found: queue.SimpleQueue[str | None] = queue.SimpleQueue()
+
+        def handle() -> None:
+            while True:
+                latest = found.get()
+                while not found.empty():
+                    latest = found.get()
+                started = time.monotonic()
+                changed(latest)
+                # A list of thousands of roles takes long, and must not take the whole processor.
+                time.sleep(time.monotonic() - started)
+
+        for work in (handle, lambda: self._watch_aws_auth(found.put)):
+            threading.Thread(target=work, name="aws-auth", daemon=True).start()
 
     def _watch_aws_auth(self, changed: Callable[[str | None], None]) -> None:
         def roles(item: dict[str, Any]) -> str:
@@ -153,7 +169,7 @@ class KubernetesClient:
                 listed(found["items"])
                 watch_params = {"watch": "1", "resourceVersion": found["metadata"]["resourceVersion"], "timeoutSeconds": "3000"}
                 with session.get(self.url + path, params=params | watch_params, stream=True, timeout=(10, None)) as stream:
-                    for line in stream.iter_lines():
+                    for line in stream.iter_lines(chunk_size=2**20):
                         event = json.loads(line)
                         if event["type"] == "ERROR":
                             break

@@ -72,6 +72,8 @@ class Simulator:
         self.ec2 = ec2_backends[settings.account][settings.region]
         self.iam = iam_backends[settings.account]["aws"]
         self.images: dict[str, images.Image] = {}
+        self.instances: dict[str, Any] = {}
+        """The instances that were looked up. moto copies every reservation to find one."""
         self.console: dict[str, list[str]] = defaultdict(list)
         self.changed_profiles: dict[str, float] = {}
         self.metadata_defaults: dict[str, Any] = {}
@@ -97,10 +99,25 @@ class Simulator:
 
     def _patch_moto(self) -> None:
         self.ec2.local_templates = self.templates
+        self._index_instances()
         eks_operations.install()
         for module in OPERATIONS:
             module.install(self)
         iam_operations.load_policies(self.iam)
+
+    def _index_instances(self) -> None:
+        find = self.ec2.get_instance
+
+        def get_instance(identifier: str) -> Any:
+            if identifier not in self.instances:
+                # Mostly a new one is looked for.
+                newest_first = reversed(list(self.ec2.reservations.values()))
+                found = (instance for reservation in newest_first for instance in reservation.instances)
+                found = next((instance for instance in found if instance.id == identifier), None)
+                self.instances[identifier] = found or find(identifier)
+            return self.instances[identifier]
+
+        self.ec2.get_instance = get_instance
 
     def _create_resources(self, patched: bool) -> dict[str, Any]:
         vpc = self.ec2.create_vpc("10.0.0.0/16", tags=[{"Key": "Name", "Value": "demo"}])

@@ -197,6 +197,7 @@ def forget_instance(simulator: Any, instance: Any) -> None:
     for identifier, reservation in list(simulator.ec2.reservations.items()):
         if instance in reservation.instances:
             del simulator.ec2.reservations[identifier]
+    simulator.instances.pop(instance.id, None)
 
 
 def specified_tags(data: dict[str, Any], resource_type: str) -> dict[str, str]:

@@ -73,9 +73,20 @@ def aws_auth_entry(role_arn: str, kind: str) -> dict[str, Any]:
 
 
 @functools.lru_cache(maxsize=16)
-def parse_yaml(text: str) -> Any:
-    """Parse YAML. Waiting nodes parse the same text many times, so the last results are cached."""
-    return yaml.safe_load(text)
+def entries_by_role(map_roles: str) -> dict[str, list[dict[str, Any]]]:
+    """The entries of each role, by its ARN in lower case. Each change of aws-auth is looked at once for every node, so the
+    last results are cached. Raises ValueError with the reason if aws-auth cannot be read.
+    """
+    try:
+        entries = yaml.load(map_roles, yaml.CSafeLoader) or []
+    except yaml.YAMLError as error:
+        raise ValueError("mapRoles of kube-system/aws-auth is not YAML") from error
+    if not isinstance(entries, list) or not all(isinstance(found, dict) for found in entries):
+        raise ValueError("mapRoles of kube-system/aws-auth is not a list of mappings")
+    found: dict[str, list[dict[str, Any]]] = {}
+    for entry in entries:
+        found.setdefault(str(entry.get("rolearn", "")).lower(), []).append(entry)
+    return found
 
 
 def aws_auth_problem(map_roles: str | None, role_arn: str, kind: str) -> str | None:
@@ -83,17 +94,13 @@ def aws_auth_problem(map_roles: str | None, role_arn: str, kind: str) -> str | N
     wanted = aws_auth_entry(role_arn, kind)
     if map_roles is None:
         return "kube-system/aws-auth does not exist"
-    try:
-        entries = parse_yaml(map_roles) or []
-    except yaml.YAMLError:
-        return "mapRoles of kube-system/aws-auth is not YAML"
-    if not isinstance(entries, list) or not all(isinstance(found, dict) for found in entries):
-        return "mapRoles of kube-system/aws-auth is not a list of mappings"
     arn = wanted["rolearn"]
+    try:
+        entries = entries_by_role(map_roles)
+    except ValueError as error:
+        return str(error)
     reason = f"kube-system/aws-auth has no entry for {arn}"
-    for found in entries:
-        if str(found.get("rolearn", "")).lower() != arn.lower():
-            continue
+    for found in entries.get(arn.lower(), []):
         missing = set(wanted["groups"]) - set(found.get("groups") or [])
         if found.get("username") != wanted["username"]:
             reason = f"the entry for {arn} has username {found.get('username')!r}, not {wanted['username']!r}"

@@ -6,6 +6,7 @@ Decisions are made while holding the simulator's lock. Calls to Kubernetes run o
 from __future__ import annotations
 
 import base64
+import contextlib
 import gzip
 import logging
 import zlib
@@ -264,6 +265,9 @@ class Kubelets:
 
     def on_aws_auth_change(self, map_roles: str | None) -> None:
         """Handle a change of aws-auth."""
+        # Long lists take long to parse, and requests wait for the lock.
+        with contextlib.suppress(ValueError):
+            authenticator.entries_by_role(map_roles or "")
         with self.simulator.lock:
             self.map_roles = map_roles
             self.reevaluate_authorization()
