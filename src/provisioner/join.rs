@@ -8,10 +8,10 @@ use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
 use crate::api::spec_error::SpecError;
 use crate::auth::access_entries::{self, AccessEntryState, JoinAuth, JoinMethod, ObservedEntries, RoleAccessEntry};
-use crate::auth::aws_auth::AuthEntry;
+use crate::auth::aws_auth::{AuthEntry, AuthEntryState};
 use crate::aws::inventory::NEVER_EXPIRES;
 use crate::aws::{AccessEntry, AccessEntryType, AwsErrorKind, Cluster, NewAccessEntry};
-use crate::plan::{Outcome, Phase, Reason, waiting};
+use crate::plan::{Drift, JoinStep, Outcome, Phase, PlannedStep, Reason, waiting};
 
 /// Which kinds of entries the roles of a cluster need.
 ///
@@ -130,6 +130,40 @@ async fn overriding_entry(o: &Observer<'_>, desired: &NewAccessEntry, entry_age:
             AccessEntryState::NotQueried
         }
     }
+}
+
+/// Whether the role of `desired` lacks an access entry that the cluster's nodes need. Where either kind of entry lets nodes
+/// in, one of `auth_entries` in aws-auth is enough.
+pub(crate) async fn misses_access_entry(
+    o: &Observer<'_>,
+    join_method: JoinMethod,
+    desired: &NewAccessEntry,
+    auth_entries: &[AuthEntry],
+) -> ObserveResult<bool> {
+    let is_mapped = || auth_entries.iter().any(|entry| o.map_roles.entry_state(entry) != AuthEntryState::Absent);
+    let needs_entry = match join_method {
+        JoinMethod::AwsAuth { .. } => false,
+        JoinMethod::Either => !is_mapped(),
+        JoinMethod::AccessEntries { .. } | JoinMethod::Both => true,
+    };
+    if !needs_entry {
+        return Ok(false);
+    }
+    let has_entry = o.inventory.has_access_entry(&desired.cluster, &desired.principal, o.shared_max_cache_age).await;
+    Ok(!has_entry.map_err(ObserveError::Aws)?)
+}
+
+/// The steps that restore entries of previous roles, which nodes or pods still need. No other step waits for them.
+pub(crate) fn restore(auth_entries: &[AuthEntry], access_entries: &[NewAccessEntry]) -> Vec<PlannedStep> {
+    let put = |entry: &AuthEntry| {
+        let reasons = vec![Drift::new("aws-auth", "", &entry.role_arn)];
+        PlannedStep::new(JoinStep::PutAwsAuthEntry(entry.clone()), reasons).optional()
+    };
+    let put_access_entry = |entry: &NewAccessEntry| {
+        let reasons = vec![Drift::new("access entry", "", &entry.principal)];
+        PlannedStep::new(JoinStep::PutAccessEntry(entry.clone()), reasons).optional()
+    };
+    auth_entries.iter().map(put).chain(access_entries.iter().map(put_access_entry)).collect()
 }
 
 /// Why aws-auth cannot be parsed, and the remedy; `None` when it can, and in a cluster that does not read it.

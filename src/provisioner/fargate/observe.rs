@@ -12,14 +12,16 @@ use super::ownership::{OwnershipEvidence, RemainingProfiles, has_created_resourc
 use super::resolve::{References, ResolvedGroup};
 use super::role::reason_to_keep;
 use crate::api::InstanceGroupStatus;
+use crate::auth::access_entries::JoinMethod;
 use crate::auth::aws_auth::{AuthEntry, AuthEntryState};
 use crate::aws::fargate::{FargateProfile, ProfileStatus, RouteTable};
-use crate::aws::{AccessEntry, Role, Tag};
+use crate::aws::{AccessEntry, NewAccessEntry, Role, Tag};
 use crate::index::profile_queue::QueuePosition;
 use crate::index::shared_entries::{EntryDisposition, entries_to_remove, entry_disposition};
 use crate::ownership::{has_foreign_tags, has_ownership_tags, is_adopted};
 use crate::provisioner::observe::network::network;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
+use crate::provisioner::rejected_fields::Part;
 use crate::provisioner::role_region::{RegionClaim, other_region, region_claim};
 use crate::provisioner::role_users::{KeptEntry, profile_user};
 use crate::provisioner::{GroupId, join};
@@ -90,6 +92,7 @@ pub(crate) async fn observed_state(
             entries_of_others.push(KeptEntry { role_arn, user });
         }
     }
+    let (missing_auth_entries, missing_access_entries) = missing_entries(o, r, status, &profiles).await?;
     let mut state = ObservedState {
         unseen_tags: unseen_tags(o, r, status, &profiles),
         profiles,
@@ -102,6 +105,8 @@ pub(crate) async fn observed_state(
         },
         role: found,
         join_state: join::observe(o, query, status).await?,
+        missing_auth_entries,
+        missing_access_entries,
         unused_access_entries,
         unused_auth_entries,
         entries_of_others,
@@ -287,6 +292,34 @@ async fn previous_access_entries(
         .into_iter()
         .map(|arn| join::remaining_access_entry(o, &key, &r.desired.cluster, arn, status, *arn == r.derived_role_arn));
     Ok((try_join_all(remaining).await?.into_iter().flatten().collect(), kept))
+}
+
+/// The recorded entries that are missing, of previous roles that a profile of the group still has: a lock may keep it for
+/// long. The record alone is not a reason to authorize a role.
+async fn missing_entries(
+    o: &Observer<'_>,
+    r: &ResolvedGroup,
+    status: &InstanceGroupStatus,
+    profiles: &[FargateProfile],
+) -> ObserveResult<(Vec<AuthEntry>, Vec<NewAccessEntry>)> {
+    let (mut auth_entries, mut access_entries) = (Vec::new(), Vec::new());
+    let is_known = !o.is_forecast && !r.broken.contains(Part::Join);
+    let Some(managed) = status.managed.as_ref().filter(|_| is_known) else { return Ok((auth_entries, access_entries)) };
+    let runs_pods = |arn: &String| profiles.iter().any(|p| p.role_arn == *arn && p.status != ProfileStatus::Deleting);
+    let recorded = managed.auth_entries.iter().chain(&managed.access_entries);
+    let roles: BTreeSet<_> = recorded.filter(|arn| **arn != r.role_arn && runs_pods(arn)).collect();
+    for arn in roles {
+        let (entry, own_role) = (AuthEntry::for_pods(arn), *arn == r.derived_role_arn);
+        let access_entry = NewAccessEntry { principal: arn.clone(), own_role, ..r.access_entry.clone() };
+        let joins_by_aws_auth =
+            !matches!(r.join_method, JoinMethod::AccessEntries { .. }) && !managed.access_entries.contains(arn);
+        if joins_by_aws_auth && o.map_roles.entry_state(&entry) == AuthEntryState::Absent {
+            auth_entries.push(entry);
+        } else if join::misses_access_entry(o, r.join_method, &access_entry, std::slice::from_ref(&entry)).await? {
+            access_entries.push(access_entry);
+        }
+    }
+    Ok((auth_entries, access_entries))
 }
 
 fn queue_position(o: &Observer<'_>, id: &GroupId, cluster: &str, status: &InstanceGroupStatus) -> QueuePosition {

@@ -9,7 +9,7 @@ use crate::api::{FargateStatus, InstanceGroupStatus};
 use crate::auth::access_entries as join;
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
-use crate::aws::{AccessEntry, Role};
+use crate::aws::{AccessEntry, NewAccessEntry, Role};
 use crate::index::groups::QueuePosition;
 use crate::ownership::{has_foreign_tags, has_ownership_tags};
 use crate::provisioner::role_region::OtherRegion;
@@ -30,6 +30,10 @@ pub struct ObservedState {
     pub stale_access_entry: Option<AccessEntry>,
     /// The role's entries in aws-auth and EKS.
     pub join_state: join::ObservedEntries,
+    /// Entries that another client deleted from aws-auth, of previous roles that a profile of the group still has.
+    pub missing_auth_entries: Vec<AuthEntry>,
+    /// Access entries that such roles lack.
+    pub missing_access_entries: Vec<NewAccessEntry>,
     /// Owned aws-auth entries of previous roles that no group needs.
     pub unused_auth_entries: Vec<AuthEntry>,
     /// Owned access entries of previous roles that no group needs.

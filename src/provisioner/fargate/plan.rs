@@ -20,7 +20,7 @@ use crate::ownership::{has_ownership_tags, tagging_blocked};
 use crate::plan::FargateStep;
 use crate::plan::{Drift, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
 use crate::provisioner::rejected_fields::Part;
-use crate::provisioner::{recreated, unseen_names};
+use crate::provisioner::{join, recreated, unseen_names};
 
 /// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
@@ -81,6 +81,8 @@ fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, builder: &mut Farg
     builder.recheck_at = joined.recheck_at;
     builder.plan.events.extend(recreated::entries(&planner, &joined, input.status));
     builder.plan.steps.extend(joined.steps);
+    let missing = join::restore(&input.observed.missing_auth_entries, &input.observed.missing_access_entries);
+    builder.plan.steps.extend(missing);
     let conflict = joined.conflict.as_deref();
     if let Some(profile) = found.with_status(ProfileStatus::Creating) {
         builder.slot.keep();

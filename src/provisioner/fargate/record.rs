@@ -6,6 +6,7 @@ use super::observed::ObservedProfiles;
 use super::plan_builder::FargatePlanBuilder;
 use crate::api::ManagedAttributes;
 use crate::auth::access_entries::JoinPlan;
+use crate::aws::NewAccessEntry;
 use crate::provisioner::role_region::tagged_region;
 
 /// Records the next status. Without steps nothing depends on it, and the status update alone writes it.
@@ -36,7 +37,12 @@ pub(crate) fn managed_attributes(
     // Entries of previous roles stay recorded until they are removed.
     let is_current = |arn: &String| *arn == r.role_arn;
     let (auth, previous_auth): (Vec<_>, Vec<_>) = old.auth_entries.into_iter().partition(is_current);
-    let (access, previous_access): (Vec<_>, Vec<_>) = old.access_entries.into_iter().partition(is_current);
+    let (access, mut previous_access): (Vec<_>, Vec<_>) = old.access_entries.into_iter().partition(is_current);
+    for NewAccessEntry { principal, .. } in &input.observed.missing_access_entries {
+        if !previous_access.contains(principal) {
+            previous_access.push(principal.clone());
+        }
+    }
     let planner = join_planner(input);
     ManagedAttributes {
         tags,

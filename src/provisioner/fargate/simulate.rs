@@ -99,6 +99,12 @@ impl Snapshot {
                 self.observed.role.iter_mut().for_each(|role| role.tags.extend(tags.iter().cloned()));
             }
             Step::Iam(IamStep::AttachPolicy { .. }) => self.observed.is_role_ready = true,
+            Step::Join(JoinStep::PutAwsAuthEntry(entry)) if *entry != self.resolved.aws_auth_entry => {
+                self.observed.missing_auth_entries.retain(|missing| missing != entry);
+            }
+            Step::Join(JoinStep::PutAccessEntry(entry)) if entry.principal != self.resolved.role_arn => {
+                self.observed.missing_access_entries.retain(|missing| missing != entry);
+            }
             Step::Join(JoinStep::PutAwsAuthEntry(_)) => {
                 (self.observed.join_state.auth_entry, self.observed.join_state.owns_auth_entry) =
                     (AuthEntryState::Present, true);

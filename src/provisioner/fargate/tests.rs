@@ -242,6 +242,65 @@ async fn access_entry_of_eks_goes_with_the_role_that_is_no_longer_used() {
     assert_eq!(unused_entries(&[]).await, [], "the controller has no role to delete");
 }
 
+/// A lock keeps a profile whose role the spec no longer names, and a user deletes the entry of that role. The pods of the
+/// profile would lose the cluster until the lock is removed.
+#[tokio::test]
+async fn deleted_entry_of_a_role_that_a_profile_of_the_group_still_has_is_missing() {
+    let stub = Arc::new(FakeAws::default());
+    let (id, role) = group_with_own_role();
+    let (arn, forged) = (role.arn.clone(), "arn:aws:iam::1:role/forged");
+    let spec: InstanceGroupSpec = serde_json::from_value(json!({
+        "provisioner": "eks-fargate", "strategy": {"type": "managed"},
+        "eks-fargate": {
+            "clusterName": "demo",
+            "selectors": [{"namespace": "team"}],
+            "podExecutionRoleArn": "arn:aws:iam::1:role/given",
+        },
+    }))
+    .expect("a spec");
+    let desired = desired::parse(&id, &spec).expect("a valid spec");
+    let profile = FargateProfile {
+        name: ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2").first_profile,
+        arn: "arn".into(),
+        role_arn: arn.clone(),
+        subnets: vec![],
+        selectors: desired.selectors.clone(),
+        status: ProfileStatus::Active,
+        issues: vec![],
+        tags: ownership_tags("demo", &id),
+    };
+    let set_status = |status| {
+        let profile = FargateProfile { status, ..profile.clone() };
+        stub.update(|d| _ = d.fargate.insert(profile.name.clone(), profile));
+    };
+    set_status(ProfileStatus::Active);
+    let missing = async |mode: &str, managed: Value| {
+        let cluster = Cluster { authentication_mode: mode.into(), ..cluster("demo") };
+        stub.update(|d| _ = d.clusters.insert("demo".into(), cluster.clone()));
+        let references = References { cluster: Some(cluster), ..References::default() };
+        let status = serde_json::from_value(json!({"managed": managed})).expect("a status");
+        let (fake, broken) = (FakeCluster::new(&stub), RejectedFields::default());
+        let found = resolve_and_observe(&fake.observer(), desired.clone(), broken, &references, &status).await;
+        let (_, observed) = found.expect("the observed state").expect("a resolved group");
+        let access_entries: Vec<_> = observed.missing_access_entries.into_iter().map(|entry| entry.principal).collect();
+        (observed.missing_auth_entries, access_entries)
+    };
+    let (none, by_aws_auth) = ((vec![], vec![]), json!({"authEntries": [arn, forged]}));
+    let by_access_entry = json!({"accessEntries": [arn, forged]});
+    let access_entry = (vec![], vec![arn.clone()]);
+    assert_eq!(missing("API", by_access_entry.clone()).await, access_entry, "the record alone lets no role in");
+    assert_eq!(missing("API_AND_CONFIG_MAP", by_access_entry.clone()).await, access_entry);
+    assert_eq!(missing("API", by_aws_auth.clone()).await, access_entry, "the cluster does not read aws-auth any more");
+    assert_eq!(missing("CONFIG_MAP", by_aws_auth).await, (vec![AuthEntry::for_pods(&arn)], vec![]));
+    assert_eq!(missing("API", json!({})).await, none, "the controller did not create the entry");
+    set_status(ProfileStatus::Deleting);
+    assert_eq!(missing("API", by_access_entry.clone()).await, none, "EKS deletes its pods");
+    set_status(ProfileStatus::Active);
+    let kind = "FARGATE_LINUX".to_owned();
+    stub.update(|d| d.access_entries.push(AccessEntry { principal: arn.clone(), kind, created: None, tags: vec![] }));
+    assert_eq!(missing("API", by_access_entry).await, none, "it is there");
+}
+
 /// The controller derives one profile name and one role for `a-b/c` and `a/b-c`. The deletion of one group must not
 /// delete the profile of the other one, with its pods.
 #[tokio::test]

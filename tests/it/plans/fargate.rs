@@ -260,6 +260,8 @@ fn new_group(extra: &str) -> Scenario {
         role: None,
         stale_access_entry: None,
         join_state: no_join_entries(),
+        missing_auth_entries: vec![],
+        missing_access_entries: vec![],
         unused_auth_entries: vec![],
         kept_auth_entries: vec![],
         kept_access_entries: vec![],
@@ -833,6 +835,23 @@ fn shared_previous_entries_stay_recorded() {
     let plan = scenario.plan();
     scenario.apply(&plan);
     assert_eq!(recorded(&scenario), (false, false), "no group needs the entry");
+}
+
+/// A lock keeps the profile with the role before, and a user deletes the entry of that role. The pods of the profile would
+/// lose the cluster.
+#[test]
+fn entry_of_a_role_that_a_kept_profile_still_has_is_restored() {
+    let (old, scenario) = (resolved("{}"), pass(converged().with_spec(GIVEN), 1));
+    let locked = scenario.with(|s| s.lock = Some("the InstanceGroup"));
+    let puts = |plan: &Plan| step_names(plan).into_iter().filter(|name| name.starts_with("Put")).collect::<Vec<_>>();
+    assert_eq!(puts(&locked.plan()), Vec::<&str>::new());
+    let deleted = locked.clone().with(|s| s.observed.missing_auth_entries = vec![old.aws_auth_entry.clone()]);
+    assert_eq!(puts(&deleted.plan()), ["PutAwsAuthEntry"]);
+    let deleted = locked.with(|s| s.observed.missing_access_entries = vec![old.access_entry.clone()]);
+    let plan = deleted.plan();
+    assert!(matches!(plan.outcome, Outcome::Locked { .. }), "{:?}", plan.outcome);
+    assert_eq!(puts(&plan), ["PutAccessEntry"]);
+    assert_eq!(plan.status_update.fields["managed"]["accessEntries"], serde_json::json!([old.role_arn]));
 }
 
 /// Otherwise the other group's pods could not start.

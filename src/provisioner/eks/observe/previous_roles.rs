@@ -106,24 +106,10 @@ fn access_entry_of(resolved: &ResolvedGroup, role_arn: &str) -> NewAccessEntry {
     NewAccessEntry { principal, own_role, ..resolved.access_entry.clone() }
 }
 
-/// Whether a role lacks the access entry that the cluster's nodes need. Where either kind of entry lets nodes in, one in
-/// aws-auth is enough.
+/// Whether a role that the group's nodes used before lacks the access entry that they need.
 async fn misses_access_entry(o: &Observer<'_>, resolved: &ResolvedGroup, role_arn: &str) -> ObserveResult<bool> {
-    let is_mapped = || {
-        let entries = [false, true].map(|windows| AuthEntry::for_nodes(role_arn, windows));
-        entries.iter().any(|entry| o.map_roles.entry_state(entry) != AuthEntryState::Absent)
-    };
-    let needs_entry = match resolved.join_method {
-        JoinMethod::AwsAuth { .. } => false,
-        JoinMethod::Either => !is_mapped(),
-        JoinMethod::AccessEntries { .. } | JoinMethod::Both => true,
-    };
-    if !needs_entry {
-        return Ok(false);
-    }
-    let cluster = &resolved.desired.cluster;
-    let has_entry = o.inventory.has_access_entry(cluster, role_arn, o.shared_max_cache_age).await;
-    Ok(!has_entry.map_err(ObserveError::Aws)?)
+    let entries = [false, true].map(|windows| AuthEntry::for_nodes(role_arn, windows));
+    join::misses_access_entry(o, resolved.join_method, &access_entry_of(resolved, role_arn), &entries).await
 }
 
 /// Whether the group launches or runs instances with a role, by AWS's data about the versions that they are launched

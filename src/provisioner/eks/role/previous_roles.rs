@@ -5,15 +5,15 @@
 use jiff::Timestamp;
 
 use crate::api::InstanceGroupStatus;
-use crate::auth::aws_auth::AuthEntry;
-use crate::aws::{AccessEntry, InstanceState, NewAccessEntry};
-use crate::plan::{Drift, JoinStep, PlanBuilder, PlannedStep};
+use crate::aws::{AccessEntry, InstanceState};
+use crate::plan::{Drift, JoinStep, PlanBuilder};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::launch_template::pin_state::{PinState, pin_state};
 use crate::provisioner::eks::observed::ObservedState;
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::rotation::outdated::members;
 use crate::provisioner::eks::warm_pool;
+use crate::provisioner::join;
 use crate::provisioner::rejected_fields::Part;
 use crate::provisioner::role_users::KeptEntry;
 
@@ -37,19 +37,10 @@ pub(crate) fn all_nodes_use_role(
 }
 
 /// Restores entries that another client deleted while nodes run with these roles. All of them are silent, and a group
-/// whose nodes are all silent is not rotated, so it would wait for itself forever. No other step waits for it.
+/// whose nodes are all silent is not rotated, so it would wait for itself forever.
 pub(crate) fn restore_missing(input: &PlanInput, builder: &mut PlanBuilder) {
     let previous = &input.observed.previous_roles;
-    let put = |entry: &AuthEntry| {
-        let reasons = vec![Drift::new("aws-auth", "", &entry.role_arn)];
-        PlannedStep::new(JoinStep::PutAwsAuthEntry(entry.clone()), reasons).optional()
-    };
-    let put_access_entry = |entry: &NewAccessEntry| {
-        let reasons = vec![Drift::new("access entry", "", &entry.principal)];
-        PlannedStep::new(JoinStep::PutAccessEntry(entry.clone()), reasons).optional()
-    };
-    builder.steps.extend(previous.missing_auth_entries.iter().map(put));
-    builder.steps.extend(previous.missing_access_entries.iter().map(put_access_entry));
+    builder.steps.extend(join::restore(&previous.missing_auth_entries, &previous.missing_access_entries));
 }
 
 /// Whether the last nodes that may run with a previous role are leaving, so that its entries, or the role, are unused
