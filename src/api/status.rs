@@ -403,6 +403,10 @@ pub struct ManagedAttributes {
     /// uses a role of that region, which the controller does not change.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub role_region: Option<String>,
+    /// When the controller noticed that a user had exchanged the role in the instance profile of running nodes. The entries of
+    /// previous roles stay for 12 hours after that.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub role_exchanged_at: Option<String>,
     /// Managed node groups as cluster/name, newest last.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub nodegroups: Vec<String>,

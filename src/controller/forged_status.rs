@@ -77,7 +77,7 @@ fn forged_statuses() -> Vec<(&'static str, Value)> {
 }
 
 /// Fields that name no resource, or only what belongs to a resource of the group itself.
-const NAME_NO_OTHER_RESOURCE: [&str; 68] = [
+const NAME_NO_OTHER_RESOURCE: [&str; 69] = [
     "boundariesRevision",
     "conditions",
     "configMD5",
@@ -108,6 +108,7 @@ const NAME_NO_OTHER_RESOURCE: [&str; 68] = [
     "managed.metrics",
     "managed.pool",
     "managed.processes",
+    "managed.roleExchangedAt",
     "managed.roleRegion",
     // Counts only for instances of the group's own scaling group.
     "managed.standby",

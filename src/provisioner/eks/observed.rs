@@ -62,6 +62,9 @@ pub struct PreviousRoles {
     pub unused_access_entries: Vec<AccessEntry>,
     /// Entries that no group needs, and that stay because others use the role. They are no longer recorded.
     pub kept: Vec<KeptEntry>,
+    /// When a user exchanged the role in the instance profile of running nodes, while they may have credentials of a previous
+    /// role.
+    pub exchanged_at: Option<Timestamp>,
 }
 
 /// A role that the controller created for a group whose spec names another role now. Nothing runs with it.

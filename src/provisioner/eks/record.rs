@@ -98,6 +98,7 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
             || (old.warm_pool
                 && (is_pool_unseen || input.observed.scaling_group.as_ref().is_some_and(|g| g.warm_pool.is_some()))),
         role_region: role_region(input, old),
+        role_exchanged_at: input.observed.previous_roles.exchanged_at.map(|at| at.to_string()),
         adopted: old.adopted.clone(),
         leaving_subnets: subnets::in_use(r, input.observed, input.status),
         standby: standby(input),

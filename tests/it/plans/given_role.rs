@@ -8,8 +8,8 @@ use super::*;
 const GIVEN: &str = "eks: {configuration: {roleName: given}}";
 const EXTRA: &str = "arn:aws:iam::aws:policy/AmazonSSMManagedInstanceCore";
 
-/// The policies that the status records once the plan is applied.
-fn recorded_policies(scenario: &Scenario, plan: &Plan) -> Vec<String> {
+/// What the status records once the plan is applied.
+fn recorded(scenario: &Scenario, plan: &Plan) -> ManagedAttributes {
     let mut status = json!(scenario.status);
     for planned in &plan.steps {
         if let Step::Object(instance_manager::plan::ObjectStep::UpdateStatus { status: written }) = &planned.step {
@@ -17,7 +17,12 @@ fn recorded_policies(scenario: &Scenario, plan: &Plan) -> Vec<String> {
         }
     }
     let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
-    status.managed.unwrap_or_default().policies
+    status.managed.unwrap_or_default()
+}
+
+/// The policies that the status records once the plan is applied.
+fn recorded_policies(scenario: &Scenario, plan: &Plan) -> Vec<String> {
+    recorded(scenario, plan).policies
 }
 
 /// A converged group whose spec names a role, and whose status records the policies on the role that it had before.
@@ -39,6 +44,19 @@ fn unused_role(scenario: &Scenario) -> UnusedRole {
         attached_policies: scenario.status.managed.as_ref().expect("a record").policies.clone(),
         ..UnusedRole::default()
     }
+}
+
+/// Otherwise the next pass would remove the entry of the role before, with whose credentials nodes still run. A record that
+/// stayed would keep the entries of later roles.
+#[test]
+fn time_at_which_the_role_in_the_profile_was_exchanged_is_recorded_while_it_matters() {
+    let exchanged = changed_to_given().with(|s| s.state.previous_roles.exchanged_at = Some(timestamp(LONG_AGO)));
+    let recorded_at = |s: &Scenario| recorded(s, &s.plan()).role_exchanged_at;
+    assert_eq!(recorded_at(&exchanged), Some(timestamp(LONG_AGO).to_string()));
+    let is_over = changed_to_given().with(|s| {
+        s.status.managed.as_mut().expect("a record").role_exchanged_at = Some(timestamp(LONG_AGO).to_string());
+    });
+    assert_eq!(recorded_at(&is_over), None);
 }
 
 /// IAM does not delete a role that another instance profile holds, and the group would never be Ready.

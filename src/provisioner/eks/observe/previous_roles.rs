@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use jiff::{SignedDuration, Timestamp};
+
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries::JoinMethod;
 use crate::auth::aws_auth::{AuthEntry, AuthEntryState};
@@ -16,6 +18,11 @@ use crate::provisioner::join;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::provisioner::role_users::{KeptEntry, node_user, other_profiles};
 
+/// How long a running node may use a role after a user took it out of the node's instance profile. The change takes effect
+/// within an hour (IAM User Guide, "Use instance profiles"). AWS does not document how long the credentials that the node
+/// got before are valid; it is about six hours.
+const LONGEST_USE: SignedDuration = SignedDuration::from_hours(12);
+
 /// Reads the entries of previous roles. AWS is called only for an access entry that is about to be removed.
 pub(crate) async fn observe(
     o: &Observer<'_>,
@@ -25,8 +32,10 @@ pub(crate) async fn observe(
 ) -> ObserveResult<PreviousRoles> {
     let managed = status.managed.clone().unwrap_or_default();
     let (key, mut found) = (resolved.desired.id.key(), PreviousRoles::default());
+    let exchanged_at = exchanged_at(o, resolved, state, status).await?;
     let needed = |arn: &str, others: &BTreeSet<String>| {
-        o.group_index.is_role_shared(arn, &key)
+        exchanged_at.is_some()
+            || o.group_index.is_role_shared(arn, &key)
             || o.group_index.any_deleting(others)
             || !all_nodes_use_role(resolved, state, status, o.now)
     };
@@ -43,7 +52,7 @@ pub(crate) async fn observe(
                 && !managed.access_entries.contains(&arn);
             // Its nodes have lost access since the entry was deleted. The record alone is not a reason to authorize a
             // role.
-            if joins_by_it && runs_with(o, state, &arn).await? {
+            if joins_by_it && runs_with(o, resolved, state, &arn).await? {
                 let windows = resolved.desired.os_family == OsFamily::Windows;
                 found.missing_auth_entries.push(AuthEntry::for_nodes(&arn, windows));
                 found.recorded_auth_entries.push(arn);
@@ -56,7 +65,7 @@ pub(crate) async fn observe(
             EntryDisposition::Keep if managed.access_entries.contains(&arn) => {}
             // Nodes that still run with the role would lose the cluster once it no longer reads aws-auth.
             EntryDisposition::Keep if misses_access_entry(o, resolved, &arn).await? => {
-                if runs_with(o, state, &arn).await? {
+                if runs_with(o, resolved, state, &arn).await? {
                     found.missing_access_entries.push(access_entry_of(resolved, &arn));
                     found.recorded_access_entries.push(arn.clone());
                 }
@@ -74,7 +83,7 @@ pub(crate) async fn observe(
         found.recorded_auth_entries.push(arn);
     }
     for arn in managed.access_entries.into_iter().filter(|arn| *arn != resolved.role_arn) {
-        if misses_access_entry(o, resolved, &arn).await? && runs_with(o, state, &arn).await? {
+        if misses_access_entry(o, resolved, &arn).await? && runs_with(o, resolved, state, &arn).await? {
             found.missing_access_entries.push(access_entry_of(resolved, &arn));
             found.recorded_access_entries.push(arn);
             continue;
@@ -97,7 +106,32 @@ pub(crate) async fn observe(
         }
         found.recorded_access_entries.push(arn);
     }
+    let has_entries = !found.recorded_auth_entries.is_empty() || !found.recorded_access_entries.is_empty();
+    found.exchanged_at = exchanged_at.filter(|_| has_entries);
     Ok(found)
+}
+
+/// When a user exchanged the role in the instance profile of running nodes, while they may have credentials of the role
+/// before. Only the pass in which the role of the spec changes can notice it: the launch template names the profile.
+async fn exchanged_at(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+) -> ObserveResult<Option<Timestamp>> {
+    let has_instances = state.scaling_group.as_ref().is_some_and(|group| !group.instances.is_empty());
+    let is_previous = |arn: &&String| **arn != resolved.role_arn && **arn != resolved.derived_role_arn;
+    let before = status.nodes_instance_role_arn.as_ref().filter(|arn| has_instances && is_previous(arn));
+    if let Some(before) = before {
+        let launched = launched_roles(o, resolved, state).await?;
+        // With another profile in the spec, the nodes run with that of the role before, which still has it.
+        if !launched.is_empty() && !launched.contains(before) {
+            return Ok(Some(o.now));
+        }
+    }
+    let recorded = status.managed.as_ref().and_then(|managed| managed.role_exchanged_at.as_ref());
+    let recorded = recorded.and_then(|at| at.parse::<Timestamp>().ok());
+    Ok(recorded.filter(|at| o.now.duration_since(*at) < LONGEST_USE))
 }
 
 /// The access entry of a role that the group's nodes used before.
@@ -112,25 +146,40 @@ async fn misses_access_entry(o: &Observer<'_>, resolved: &ResolvedGroup, role_ar
     join::misses_access_entry(o, resolved.join_method, &access_entry_of(resolved, role_arn), &entries).await
 }
 
-/// Whether the group launches or runs instances with a role, by AWS's data about the versions that they are launched
-/// from.
-async fn runs_with(o: &Observer<'_>, state: &ObservedState, role_arn: &str) -> ObserveResult<bool> {
-    let (Some(group), template) = (&state.scaling_group, state.template.as_ref()) else { return Ok(false) };
+/// Whether the group launches or runs instances with a role.
+async fn runs_with(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+    role_arn: &str,
+) -> ObserveResult<bool> {
+    Ok(launched_roles(o, resolved, state).await?.contains(role_arn))
+}
+
+/// The roles in the instance profiles that the group launches or runs instances with, by AWS's data about the versions that
+/// they are launched from.
+async fn launched_roles(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    state: &ObservedState,
+) -> ObserveResult<BTreeSet<String>> {
+    let (Some(group), template) = (&state.scaling_group, state.template.as_ref()) else { return Ok(BTreeSet::new()) };
     let pins = group.template.iter().chain(group.instances.iter().filter_map(|instance| instance.template.as_ref()));
     let numbers: BTreeSet<_> = pins
         .filter(|pin| template.is_some_and(|template| template.id == pin.id))
         .filter_map(|pin| version_number(pin, template))
         .collect();
-    let versions = numbers.iter().filter_map(|number| state.versions.get(number)?.data.as_ref());
-    let launched = versions.chain(&state.launch_configuration);
-    let profiles: BTreeSet<_> = launched.filter_map(|data| data.profile_arn.rsplit('/').next()).collect();
-    for name in profiles {
+    // A version whose content was not read has the desired one.
+    let versions = numbers.iter().filter_map(|number| state.versions.get(number));
+    let contents = versions.map(|version| version.data.as_ref().unwrap_or(&resolved.template_data));
+    let launched = contents.chain(&state.launch_configuration);
+    let profiles = launched.filter_map(|data| data.profile_arn.rsplit('/').next()).filter(|name| !name.is_empty());
+    let mut roles = BTreeSet::new();
+    for name in profiles.collect::<BTreeSet<_>>() {
         let profile = o.inventory.profile(name, o.shared_max_cache_age).await.map_err(ObserveError::Aws)?;
-        if profile.and_then(|profile| profile.role).is_some_and(|role| role.arn == role_arn) {
-            return Ok(true);
-        }
+        roles.extend(profile.and_then(|profile| profile.role).map(|role| role.arn));
     }
-    Ok(false)
+    Ok(roles)
 }
 
 /// Whether it is the role that the controller created, and instances still run with it. It is then deleted later, with its

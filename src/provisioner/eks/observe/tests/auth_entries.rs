@@ -70,6 +70,67 @@ async fn deleted_entry_of_a_role_that_the_group_still_runs_with_is_missing() {
     assert!(found.missing_access_entries.is_empty(), "{found:?}");
 }
 
+/// A user exchanges the role in the instance profile, so that no node is outdated. The nodes keep credentials of the role
+/// before for some hours, and would lose the cluster with its entry.
+#[tokio::test]
+async fn entry_of_a_role_that_was_exchanged_in_the_profile_of_running_nodes_stays_for_hours() {
+    let (stub, mut resolved) = (Arc::new(FakeAws::default()), resolved());
+    let (before, given) = ("arn:aws:iam::1:role/before", "arn:aws:iam::1:role/given");
+    (resolved.own_role, resolved.role_arn) = (false, given.into());
+    resolved.template_data.profile_arn = "arn:aws:iam::1:instance-profile/nodes".into();
+    let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
+    let group = ScalingGroup {
+        template: Some(pin.clone()),
+        instances: vec![Instance { template: Some(pin), ..instance("i-1") }],
+        ..scaling_group(&resolved.names.scaling_group)
+    };
+    let template = own_template(&resolved);
+    let profile = |role: &str| {
+        let name = role.rsplit('/').next().unwrap_or_default().to_owned();
+        InstanceProfile {
+            id: "AIPA-1".into(),
+            name: "nodes".into(),
+            arn: resolved.template_data.profile_arn.clone(),
+            created: None,
+            role: Some(Role { id: format!("AROA-{name}"), name, arn: role.into(), ..Role::default() }),
+            tags: vec![],
+        }
+    };
+    stub.update(|d| {
+        d.groups.insert(group.name.clone(), group);
+        d.templates.insert(template.name.clone(), template);
+        d.profiles.insert("nodes".into(), profile(given));
+    });
+    let entry = AuthEntry::for_nodes(before, false);
+    let map_roles = aws_auth::add_entries(None, std::slice::from_ref(&entry)).unwrap().unwrap();
+    let found = async |last_role: &str, exchanged_at: Option<&str>, hash: &str| {
+        let status = json!({
+            "nodesInstanceRoleArn": last_role,
+            "managed": {"authEntries": [before, given], "roleExchangedAt": exchanged_at},
+            "template": {"id": "lt-1", "version": "1", "hash": hash},
+        });
+        let status = serde_json::from_value(status).expect("a status");
+        let found = observe_group(&stub, &resolved, &map_roles, &status).await.expect("a state").previous_roles;
+        assert_eq!(found.recorded_auth_entries, [before]);
+        (found.exchanged_at.map(|at| at.to_string()), found.unused_auth_entries)
+    };
+    let stays = |since: &str| (Some(since.to_owned()), vec![]);
+    let (hash, unused) = (resolved.fingerprint.hash.as_str(), (None, vec![entry.clone()]));
+    assert_eq!(found(before, None, hash).await, stays("1970-01-01T00:00:00Z"), "noticed now");
+    let earlier = "1969-12-31T13:00:00Z";
+    assert_eq!(found(given, Some(earlier), hash).await, stays(earlier));
+    assert_eq!(found(given, Some("1969-12-31T12:00:00Z"), hash).await, unused, "12 hours are over");
+    assert_eq!(found(given, None, hash).await, unused, "nothing was exchanged: the nodes were replaced");
+    stub.update(|d| {
+        let description = Some(Fingerprint { hash: "before".into(), parts: Default::default() }.to_description());
+        let data = resolved.template_data.clone();
+        d.versions.push(TemplateVersion { template_id: "lt-1".into(), number: 1, description, data });
+        d.profiles.insert("nodes".into(), profile(before));
+    });
+    let expected = (None, vec![]);
+    assert_eq!(found(before, None, "before").await, expected, "the spec names another profile: nodes are outdated");
+}
+
 /// A lock keeps nodes with a given role while the spec names another one, and the cluster migrates to access entries. With
 /// its authenticationMode API, these nodes would lose the cluster, and a group whose nodes are all silent is not rotated.
 #[tokio::test]
