@@ -22,16 +22,23 @@ const MAX_NAME_IN_FARGATE_ROLE: usize = 21;
 const FARGATE_ROLES: &str = r#""arn:aws:iam::ACCOUNT:role/fargate-CLUSTER-*""#;
 /// Those whose names are too short for the cluster's name.
 const SHORT_FARGATE_ROLES: &str = r#""arn:aws:iam::ACCOUNT:role/fargate-*-role""#;
+/// The access entries of the first ones. The statement names other entries as well.
+const FARGATE_ENTRIES: &str = r#""arn:aws:eks:REGION:ACCOUNT:access-entry/CLUSTER/role/ACCOUNT/fargate-CLUSTER-*""#;
+/// The access entries of those with short names.
+const SHORT_FARGATE_ENTRIES: &str =
+    r#""arn:aws:eks:REGION:ACCOUNT:access-entry/CLUSTER/role/ACCOUNT/fargate-*-role/*""#;
 
 /// A policy with the region and, if it is known, the cluster filled in. `arn` is any ARN of the cluster's account. With a long
 /// cluster name, the policy names roles for Fargate pods without it as well.
 pub(crate) fn fill_in(text: &str, region: &str, cluster: Option<(&str, &str)>) -> String {
-    let text = text.replace("REGION", region);
-    let Some((arn, name)) = cluster else { return text };
+    let Some((arn, name)) = cluster else { return text.replace("REGION", region) };
     let text = match name.len() > MAX_NAME_IN_FARGATE_ROLE {
-        true => text.replace(FARGATE_ROLES, &format!("[{SHORT_FARGATE_ROLES}, {FARGATE_ROLES}]")),
-        false => text,
+        true => text
+            .replace(FARGATE_ROLES, &format!("[{SHORT_FARGATE_ROLES}, {FARGATE_ROLES}]"))
+            .replace(FARGATE_ENTRIES, &format!("{SHORT_FARGATE_ENTRIES}, {FARGATE_ENTRIES}")),
+        false => text.to_owned(),
     };
+    let text = text.replace("REGION", region);
     let part = |n| arn.split(':').nth(n).unwrap_or_default();
     let text = text.replace("ACCOUNT", part(4)).replace("CLUSTER", name);
     text.replace("arn:aws:", &format!("arn:{}:", part(1)))

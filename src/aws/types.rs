@@ -300,6 +300,8 @@ pub struct Role {
     pub name: String,
     /// ARN, with the path.
     pub arn: String,
+    /// Creation time, in whole seconds; `None` if the call does not return it.
+    pub created: Option<Timestamp>,
     /// All tags; empty if the call does not return them.
     pub tags: Vec<Tag>,
     /// Region in which the role was last used; `None` when AWS reports no use in the last 400 days, or when the call does

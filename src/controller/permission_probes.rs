@@ -138,7 +138,7 @@ mod tests {
         assert_eq!(own_role(&aws, &known).await.unwrap(), "arn:aws:iam::42:role/instance-manager");
         let arn = "arn:aws:iam::42:role/team/instance-manager";
         let (id, name) = ("AROA".into(), "instance-manager".to_owned());
-        let role = Role { id, name, arn: arn.into(), tags: vec![], last_used_region: None, trust_policy: None };
+        let role = Role { id, name, arn: arn.into(), ..Role::default() };
         fake.update(|state| {
             state.failure = None;
             state.roles.insert(role.name.clone(), role);

@@ -157,7 +157,9 @@ pub(super) fn throttled_for(
     now: Timestamp,
 ) -> Option<Duration> {
     let observed = group.status.as_ref().and_then(|status| status.observed_generation);
-    process_state.throttled_for(key, now).filter(|_| observed == group.metadata.generation)
+    // A clock that is set back must not make it wait for longer.
+    let left = process_state.throttled_for(key, now).filter(|left| *left <= THROTTLED_WAIT);
+    left.filter(|_| observed == group.metadata.generation)
 }
 
 /// How long to wait after a pass with this outcome, and whether the group is changing.
@@ -297,6 +299,7 @@ mod tests {
         let wait = throttled_for(&group, key, state, Timestamp::now()).expect("it waits");
         assert!((THROTTLED_WAIT / 2..=THROTTLED_WAIT).contains(&wait), "{wait:?}");
         assert_eq!(throttled_for(&group, key, state, Timestamp::now() + SignedDuration::from_secs(10)), None);
+        assert_eq!(throttled_for(&group, key, state, Timestamp::now() - SignedDuration::from_hours(1)), None);
         group.metadata.generation = Some(2);
         assert_eq!(throttled_for(&group, key, state, Timestamp::now()), None);
     }

@@ -26,7 +26,7 @@ pub(super) struct Inner {
     by_aws_auth_role: ReverseIndex,
     by_access_entry_role: ReverseIndex,
     pub(super) by_role: ReverseIndex,
-    /// Groups without an access entry by role.
+    /// Groups without an access entry by the role that they use.
     without_access_entry: ReverseIndex,
     by_scaling_group: ReverseIndex,
     /// Groups by the managed node groups that they record, as `cluster/nodegroup`.
@@ -91,12 +91,9 @@ impl IndexedGroup {
         entry
     }
 
-    /// The group's role if it lacks an access entry, and previous roles of its nodes that join through aws-auth alone.
-    fn roles_without_access_entry(&self) -> impl Iterator<Item = &String> {
-        let current = self.role.iter().filter(|_| self.lacks_access_entry);
-        let joins_by_aws_auth_alone = |role: &&String| !self.access_entry_roles.contains(role);
-        let previous = self.aws_auth_roles.iter().filter(|role| self.role.as_ref() != Some(role));
-        current.chain(previous.filter(joins_by_aws_auth_alone))
+    /// The group's role if it lacks an access entry.
+    fn role_without_access_entry(&self) -> Option<&String> {
+        self.role.as_ref().filter(|_| self.lacks_access_entry)
     }
 
     /// For a group that is gone for the controller: it uses no role and no node group, removes no join entry and waits in no
@@ -244,9 +241,14 @@ impl GroupIndex {
     }
 
     /// The number of roles that groups use, and the roles for which at least one group has not observed an access entry.
+    /// A previous role counts until a group records its access entry. If another group uses the role, only what that
+    /// group observes counts: its access entry lets in all nodes of the role, so the group that left it creates none.
     pub(crate) fn roles_without_access_entry(&self) -> (usize, Vec<String>) {
         let inner = self.read();
-        let mut roles: Vec<_> = inner.without_access_entry.0.keys().cloned().collect();
+        let joins_by_aws_auth_alone =
+            |role: &&String| !inner.by_role.0.contains_key(*role) && !inner.by_access_entry_role.0.contains_key(*role);
+        let previous = inner.by_aws_auth_role.0.keys().filter(joins_by_aws_auth_alone);
+        let mut roles: Vec<_> = inner.without_access_entry.0.keys().chain(previous).cloned().collect();
         roles.sort();
         let all: BTreeSet<_> = inner.by_role.0.keys().chain(&roles).collect();
         (all.len(), roles)
@@ -326,7 +328,7 @@ impl Inner {
         entry.aws_auth_roles.iter().for_each(|role| self.by_aws_auth_role.insert(role, &key));
         entry.access_entry_roles.iter().for_each(|role| self.by_access_entry_role.insert(role, &key));
         entry.role.iter().for_each(|role| self.by_role.insert(role, &key));
-        entry.roles_without_access_entry().for_each(|role| self.without_access_entry.insert(role, &key));
+        entry.role_without_access_entry().into_iter().for_each(|role| self.without_access_entry.insert(role, &key));
         entry.scaling_group.iter().for_each(|name| self.by_scaling_group.insert(name, &key));
         entry.nodegroups.iter().for_each(|name| self.by_nodegroup.insert(name, &key));
         entry.instance_types.iter().for_each(|name| self.by_instance_type.insert(name, &key));
@@ -347,7 +349,7 @@ impl Inner {
         entry.aws_auth_roles.iter().for_each(|role| self.by_aws_auth_role.remove(role, key));
         entry.access_entry_roles.iter().for_each(|role| self.by_access_entry_role.remove(role, key));
         entry.role.iter().for_each(|role| self.by_role.remove(role, key));
-        entry.roles_without_access_entry().for_each(|role| self.without_access_entry.remove(role, key));
+        entry.role_without_access_entry().into_iter().for_each(|role| self.without_access_entry.remove(role, key));
         entry.scaling_group.iter().for_each(|name| self.by_scaling_group.remove(name, key));
         entry.nodegroups.iter().for_each(|name| self.by_nodegroup.remove(name, key));
         self.by_namespace.remove(&entry.namespace, key);
@@ -518,6 +520,33 @@ mod tests {
         };
         assert_eq!(with_previous_role(&["arn:r"]), (2, vec!["arn:previous".to_owned()]), "nodes still run with it");
         assert_eq!(with_previous_role(&["arn:r", "arn:previous"]), (1, vec![]));
+    }
+
+    /// A group that left a role keeps the record of its aws-auth entry while another group uses the role. It never
+    /// records the access entry that the other group creates. If that counted, no group would ever remove the aws-auth
+    /// entry.
+    #[test]
+    fn role_that_one_group_left_has_an_access_entry_once_its_user_observed_it() {
+        let index = GroupIndex::default();
+        let upsert_group = |name: &str, role: &str, join: Value, managed: Value| {
+            let status = json!({ "nodesInstanceRoleArn": role, "join": join, "managed": managed });
+            index.upsert(&stored(name, status));
+        };
+        let by_aws_auth = json!({ "awsAuth": true });
+        let by_both = json!({ "awsAuth": true, "accessEntry": "EC2_LINUX" });
+        let left = json!({ "authEntries": ["arn:next", "arn:r"], "accessEntries": ["arn:next"] });
+        upsert_group("a", "arn:next", by_both.clone(), left.clone());
+        upsert_group("b", "arn:r", by_aws_auth, json!({ "authEntries": ["arn:r"] }));
+        assert_eq!(index.roles_without_access_entry(), (2, vec!["arn:r".to_owned()]));
+        let created = json!({ "authEntries": ["arn:r"], "accessEntries": ["arn:r"] });
+        upsert_group("b", "arn:r", by_both.clone(), created);
+        assert_eq!(index.roles_without_access_entry(), (2, vec![]));
+        assert!(index.others_have_access_entry("arn:r", "team/b"), "it may remove the entry from aws-auth");
+        upsert_group("b", "arn:next", by_both.clone(), left);
+        assert_eq!(index.roles_without_access_entry(), (2, vec!["arn:r".to_owned()]), "nodes may still run with it");
+        let recorded = json!({ "authEntries": ["arn:next", "arn:r"], "accessEntries": ["arn:next", "arn:r"] });
+        upsert_group("b", "arn:next", by_both, recorded);
+        assert_eq!(index.roles_without_access_entry(), (1, vec![]), "one access entry lets in the nodes of both");
     }
 
     #[test]

@@ -3,6 +3,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::observe::{ObserveError, ObserveResult, Observer};
 use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
@@ -38,6 +40,8 @@ pub(crate) struct JoinQuery<'a> {
     pub own_role: bool,
     /// Unique id of the role; `None` when unknown.
     pub role_id: Option<&'a str>,
+    /// Creation time of the role, if it was read.
+    pub role_created_at: Option<Timestamp>,
 }
 
 /// Observes the entries of a role. No AWS call is made while the group uses aws-auth only, unless nodes are missing or an
@@ -47,7 +51,15 @@ pub(crate) async fn observe(
     query: JoinQuery<'_>,
     status: &InstanceGroupStatus,
 ) -> ObserveResult<ObservedEntries> {
-    let JoinQuery { group_key, join_method, aws_auth_entry, access_entry: desired_entry, own_role, role_id } = query;
+    let JoinQuery {
+        group_key,
+        join_method,
+        aws_auth_entry,
+        access_entry: desired_entry,
+        own_role,
+        role_id,
+        role_created_at,
+    } = query;
     let NewAccessEntry { cluster, principal, kind, .. } = desired_entry;
     let auth_entry = o.map_roles.entry_state(aws_auth_entry);
     let owns_auth_entry = o.group_index.has_aws_auth_entry(principal);
@@ -105,6 +117,7 @@ pub(crate) async fn observe(
         is_shared: o.group_index.is_role_shared(principal, group_key),
         peers_have_access_entry: o.group_index.others_have_access_entry(principal, group_key),
         role_id: role_id.map(str::to_owned),
+        role_created_at,
     })
 }
 
@@ -281,6 +294,7 @@ mod tests {
             },
             own_role: false,
             role_id: None,
+            role_created_at: None,
         };
         match observe(&FakeCluster::new(aws).observer(), query, &status).await.expect("an answer").access_entry {
             AccessEntryState::Present(found) => found,
@@ -314,6 +328,7 @@ mod tests {
                 access_entry: &entry,
                 own_role: false,
                 role_id: None,
+                role_created_at: None,
             };
             let found = observe(&observer, query, &status).await.expect("an answer");
             assert_eq!(found.access_entry, expected, "{seen:?}");
@@ -353,6 +368,7 @@ mod tests {
                 },
                 own_role: false,
                 role_id: None,
+                role_created_at: None,
             };
             let cluster = FakeCluster::new(&aws).with_map_roles(&map_roles);
             let observed = observe(&cluster.observer(), query, &status).await.expect("an answer");

@@ -183,6 +183,8 @@ pub struct ObservedEntries {
     pub peers_have_access_entry: bool,
     /// The current ID of the role, if known.
     pub role_id: Option<String>,
+    /// Creation time of the role, if it was read.
+    pub role_created_at: Option<Timestamp>,
 }
 
 /// Plans the entries of a role from the inputs that they depend on.
@@ -351,10 +353,9 @@ impl JoinPlanner<'_> {
             AccessEntryState::NotQueried => {}
             AccessEntryState::Absent => plan.steps.extend(self.role_propagated.then(|| put(""))),
             // The entry belongs to a deleted role of the same name and does not authorize the current role.
-            AccessEntryState::Present(RoleAccessEntry { is_owned: true, role_id: Some(id), .. })
-                if self.role_propagated && self.observed.role_id.as_ref().is_some_and(|current| current != id) =>
-            {
-                plan.steps.extend([self.remove_access_entry().into(), put(&format!("of the role {id}"))]);
+            AccessEntryState::Present(entry) if self.role_propagated && self.is_of_deleted_role(entry) => {
+                let of = entry.role_id.as_ref().map_or("of a deleted role".into(), |id| format!("of the role {id}"));
+                plan.steps.extend([self.remove_access_entry().into(), put(&of)]);
             }
             // The type cannot be changed, so the entry is replaced. The new type must also allow the nodes of other
             // groups that share the role.
@@ -373,6 +374,15 @@ impl JoinPlanner<'_> {
                     needed.as_str()
                 ));
             }
+        }
+    }
+
+    /// Whether an entry belongs to a deleted role of the same name. Without the controller's tag, the times tell it: EKS makes
+    /// an entry for an existing role. The entries of a group's own role are replaced whoever created them.
+    fn is_of_deleted_role(&self, entry: &RoleAccessEntry) -> bool {
+        match (&entry.role_id, &self.observed.role_id) {
+            (Some(id), Some(current)) if entry.is_owned => id != current,
+            _ => self.owns_role && entry.created_at.is_some_and(|at| Some(at) < self.observed.role_created_at),
         }
     }
 
@@ -475,8 +485,12 @@ impl JoinPlanner<'_> {
             }
         };
         // The entry of a deleted role must not be recorded as an entry of the current role.
-        let of_deleted_role = matches!(&self.observed.access_entry, AccessEntryState::Present(RoleAccessEntry { role_id: Some(id), .. })
-            if self.observed.role_id.as_ref() != Some(id));
+        let is_of_other_role = |entry: &RoleAccessEntry| {
+            entry.role_id.as_ref().is_some_and(|id| self.observed.role_id.as_ref() != Some(id))
+                || self.is_of_deleted_role(entry)
+        };
+        let of_deleted_role =
+            matches!(&self.observed.access_entry, AccessEntryState::Present(entry) if is_of_other_role(entry));
         let role_id = self.observed.role_id.clone().filter(|_| access_entry.is_some() && !of_deleted_role);
         let aws_auth = match &self.observed.auth_entry {
             AuthEntryState::Present => true,

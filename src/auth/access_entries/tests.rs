@@ -46,6 +46,7 @@ fn observed_entries(auth_entry: AuthEntryState, access_entry: AccessEntryState) 
         is_shared,
         peers_have_access_entry,
         role_id,
+        role_created_at: None,
     }
 }
 
@@ -315,6 +316,25 @@ fn entry_of_a_recreated_role_is_recreated() {
     let unknown =
         ObservedEntries { role_id: None, ..observed_entries(AuthEntryState::Absent, entry_of_role("AROA1", true)) };
     assert_eq!(planned_steps(method, &unknown, |_| ()).0, Vec::<&str>::new());
+}
+
+/// A user deletes a role whose entry EKS or a user created, and the controller creates the role again. The entry looks right,
+/// and lets no node or pod in.
+#[test]
+fn untagged_entry_older_than_the_groups_own_role_is_recreated() {
+    let at = |second| Timestamp::from_second(second).ok();
+    let (kind, is_owned) = ("EC2_LINUX".to_owned(), false);
+    let entry = RoleAccessEntry { kind, is_owned, created_at: at(50), role_id: None };
+    let found = AccessEntryState::Present(entry);
+    let method = JoinMethod::AccessEntries { remove_other: false };
+    let planned = |role_created_at, owns_role| {
+        let observed = ObservedEntries { role_created_at, ..observed_entries(AuthEntryState::Absent, found.clone()) };
+        planned_steps(method, &observed, |planner| planner.owns_role = owns_role).0
+    };
+    assert_eq!(planned(at(60), true), ["RemoveAccessEntry", "PutAccessEntry"]);
+    assert_eq!(planned(at(60), false), Vec::<&str>::new(), "the entry of a given role is the user's");
+    assert_eq!(planned(at(50), true), Vec::<&str>::new(), "EKS created it right after the role");
+    assert_eq!(planned(None, true), Vec::<&str>::new(), "the role was not read");
 }
 
 #[test]

@@ -193,6 +193,7 @@ fn role(role: &sdk::Role) -> Role {
         id: role.role_id().to_owned(),
         name: role.role_name().to_owned(),
         arn: role.arn().to_owned(),
+        created: timestamp(Some(role.create_date())),
         tags: tags_from_sdk(role.tags()),
         last_used_region: role.role_last_used().and_then(|used| used.region()).map(str::to_owned),
         trust_policy: role.assume_role_policy_document().map(percent_decoded),

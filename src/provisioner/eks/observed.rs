@@ -111,9 +111,6 @@ pub struct ObservedState {
     pub scaling_group: Option<ScalingGroup>,
     /// The launch template.
     pub template: Option<LaunchTemplate>,
-    /// The access entry of the deleted role that the group's own role replaces. EKS identifies a role by its ID: the entry
-    /// would let no node join.
-    pub stale_access_entry: Option<AccessEntry>,
     /// The launch template version with which AWS refused the scaling group last.
     pub rejected_pin: Option<TemplatePin>,
     /// An unused template from an attempt with names that belong to another group.

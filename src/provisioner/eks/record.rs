@@ -31,7 +31,7 @@ pub(crate) fn record(input: &PlanInput, joined: &JoinPlan, builder: &mut PlanBui
         status["nodesInstanceRoleArn"] = json!(r.role_arn);
     }
     // The next pass may be of another provisioner, and would not find what this one creates.
-    if input.status.provisioner.is_none() {
+    if input.status.provisioner.as_deref() != Some("eks") {
         status["provisioner"] = json!("eks");
     }
     builder.record(status);

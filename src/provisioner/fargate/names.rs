@@ -168,6 +168,30 @@ mod tests {
         }
     }
 
+    /// A missing permission for the access entry that EKS made would keep every group from being deleted.
+    #[test]
+    fn iam_policy_covers_the_access_entries_of_the_roles_of_every_cluster_name() {
+        let text = POLICIES.iter().find(|(name, _)| *name == "access-entries").expect("the policy").1;
+        for length in 1..=100 {
+            let cluster = "c".repeat(length);
+            let policy = fill_in(text, "us-west-2", Some(("arn:aws:eks:us-west-2:42:cluster/c", &cluster)));
+            let policy: Value = serde_json::from_str(&policy).expect("JSON");
+            let mut statements = policy["Statement"].as_array().expect("statements").iter();
+            let own = statements.find(|s| s["Sid"] == "DeleteAccessEntriesOfOwnRoles").expect("the statement");
+            let patterns: Vec<_> =
+                own["Resource"].as_array().expect("a list").iter().filter_map(Value::as_str).collect();
+            for names in ProfileNames::all(&cluster, &id("team", "web"), "us-west-2") {
+                let entry = format!("arn:aws:eks:us-west-2:42:access-entry/{cluster}/role/42/{}/uuid", names.role);
+                let is_covered = patterns.iter().any(|pattern| {
+                    let (start, end) = pattern.split_once('*').expect("a pattern");
+                    let end = end.trim_end_matches('*');
+                    entry.strip_prefix(start).is_some_and(|rest| rest.contains(end))
+                });
+                assert!(is_covered, "{entry}: {patterns:?}");
+            }
+        }
+    }
+
     #[test]
     fn names_respect_aws_length_limits() {
         for length in [1, 20, 30, 31, 64, 71, 100] {

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use futures::future::try_join_all;
+use jiff::Timestamp;
 
 use super::desired::DesiredSpec;
 use super::names::ProfileNames;
@@ -62,14 +63,15 @@ pub(crate) async fn observed_state(
     if r.is_own_role && !is_role_ready {
         found = o.inventory.aws().iam.get_role(&r.names.role).await.map_err(aws)?;
     }
-    let role_id = role_id(o, r, is_role_ready, found.as_ref(), status).await?;
+    let role = role_in_iam(o, r, is_role_ready, found.as_ref(), status).await?;
     let query = join::JoinQuery {
         group_key: &key,
         join_method: r.join_method,
         aws_auth_entry: &r.aws_auth_entry,
         access_entry: &r.access_entry,
         own_role: r.is_own_role,
-        role_id: role_id.as_deref(),
+        role_id: role.as_ref().map(|(id, _)| id.as_str()),
+        role_created_at: role.as_ref().and_then(|(_, created)| *created),
     };
     let previous = recorded.filter(|arn| **arn != r.role_arn);
     let is_aws_auth_readable = o.map_roles.problem().is_none();
@@ -97,12 +99,6 @@ pub(crate) async fn observed_state(
         unseen_tags: unseen_tags(o, r, status, &profiles),
         profiles,
         is_role_ready,
-        stale_access_entry: match (&found, status.nodes_instance_role_arn.as_ref() == Some(&r.role_arn)) {
-            (None, true) if r.is_own_role && !is_role_ready && !o.is_forecast => {
-                join::remaining_access_entry(o, &key, &r.desired.cluster, &r.role_arn, status, true).await?
-            }
-            _ => None,
-        },
         role: found,
         join_state: join::observe(o, query, status).await?,
         missing_auth_entries,
@@ -189,20 +185,21 @@ fn needs_role(r: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupSt
     (found.untagged.is_some() && !state.tag_retry_pending) || found.own.iter().any(|p| fails(p))
 }
 
-/// The unique id of the controller-created role, if the join method uses access entries. An access entry admits only the
-/// role that existed when the entry was created. The id is recorded in status until the role is recreated.
-async fn role_id(
+/// The unique id of the controller-created role, and its creation time if it was read, if the join method uses access
+/// entries. An access entry admits only the role that existed when the entry was created. The id is recorded in status
+/// until the role is recreated.
+async fn role_in_iam(
     o: &Observer<'_>,
     r: &ResolvedGroup,
     role_ready: bool,
     role: Option<&Role>,
     status: &InstanceGroupStatus,
-) -> ObserveResult<Option<String>> {
+) -> ObserveResult<Option<(String, Option<Timestamp>)>> {
     if !r.is_own_role || !role_ready {
-        return Ok(role.map(|role| role.id.clone()));
+        return Ok(role.map(|role| (role.id.clone(), role.created)));
     }
     if let Some(id) = recorded_role_id(status, &r.role_arn) {
-        return Ok(Some(id.clone()));
+        return Ok(Some((id.clone(), None)));
     }
     let recorded = status.managed.as_ref().is_some_and(|m| m.access_entries.contains(&r.role_arn));
     if !r.join_method.queries_access_entry(
@@ -213,7 +210,7 @@ async fn role_id(
         return Ok(None);
     }
     let role = o.inventory.aws().iam.get_role(&r.names.role).await.map_err(ObserveError::Aws)?;
-    Ok(role.map(|role| role.id))
+    Ok(role.map(|role| (role.id, role.created)))
 }
 
 /// The route tables of the cluster's VPC, if a profile is about to be created in subnets from the spec.

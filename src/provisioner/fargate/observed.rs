@@ -25,9 +25,6 @@ pub struct ObservedState {
     /// The controller-created role; read while it is not ready, while a profile is adopted or fails, and until the status
     /// records the region in its tags.
     pub role: Option<Role>,
-    /// The access entry of the deleted role that the controller-created one replaces. EKS identifies a role by its ID: the
-    /// entry would let no pod start.
-    pub stale_access_entry: Option<AccessEntry>,
     /// The role's entries in aws-auth and EKS.
     pub join_state: join::ObservedEntries,
     /// Entries that another client deleted from aws-auth, of previous roles that a profile of the group still has.

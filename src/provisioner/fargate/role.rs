@@ -7,7 +7,9 @@ use super::resolve::{POD_EXECUTION_POLICY, PODS_SERVICE};
 use super::role_owner::is_own_role;
 use crate::aws::{AccessEntry, NewRole};
 use crate::ownership::has_ownership_tags;
-use crate::plan::{Drift, Event, EventReason, IamStep, JoinStep, Outcome, Phase, PlanBuilder, Reason, Recheck};
+use crate::plan::{
+    Drift, Event, EventReason, IamStep, JoinStep, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Recheck,
+};
 use crate::provisioner::recreated::{detached, recreated, was_ready};
 use crate::provisioner::role_region::{RegionClaim, admits_profiles, region_claim};
 use crate::provisioner::role_users::KeptEntry;
@@ -36,11 +38,6 @@ pub(crate) fn repair(input: &PlanInput, builder: &mut FargatePlanBuilder) {
             builder
                 .plan
                 .push_with_reasons(IamStep::CreateRole(role), vec![Drift::new("podExecutionRoleArn", "", &r.role_arn)]);
-            // Not before: an answer of IAM may be older than the role, whose pods would lose the cluster.
-            if let Some(AccessEntry { principal, .. }) = &input.observed.stale_access_entry {
-                let (cluster, principal) = (r.desired.cluster.clone(), principal.clone());
-                builder.plan.push(JoinStep::RemoveAccessEntry { cluster, principal });
-            }
         }
         Some(role) if has_ownership_tags(&role.tags, &r.ownership_tags) => {
             if was_ready(input.status) {
@@ -111,7 +108,7 @@ pub(crate) fn remove_unused(input: &PlanInput, builder: &mut FargatePlanBuilder)
     }
     for AccessEntry { principal, .. } in &input.observed.unused_access_entries {
         let (cluster, principal) = (input.resolved.desired.cluster.clone(), principal.clone());
-        builder.plan.push(JoinStep::RemoveAccessEntry { cluster, principal });
+        builder.plan.steps.push(PlannedStep::from(JoinStep::RemoveAccessEntry { cluster, principal }).optional());
     }
     builder.plan.events.extend(input.observed.entries_of_others.iter().map(KeptEntry::event));
     let Some(managed) = builder.next_status.managed.as_mut() else { return };

@@ -1,7 +1,6 @@
 //! Plans for access entries: the role, then its entry, then the scaling group; migration in both directions.
 
 use instance_manager::auth::access_entries::{JoinMethod, RoleAccessEntry};
-use instance_manager::aws::AccessEntry;
 use instance_manager::plan::{ObjectStep, Step};
 
 use super::*;
@@ -56,20 +55,6 @@ fn plans_match_golden_files() {
     ] {
         assert_golden(name, &scenario.plan());
     }
-}
-
-/// EKS identifies a role by its ID. The entry of a role that a user deleted lets no node of the next role join. If IAM's answer
-/// was old, the role is there, its creation fails, and the entry stays.
-#[test]
-fn stale_access_entry_is_deleted_right_after_the_role_is_created_again() {
-    let mut scenario = new_group(resolved("{}", &[]));
-    let kind = "EC2_LINUX".into();
-    let entry = AccessEntry { principal: scenario.resolved.role_arn.clone(), kind, created: None, tags: vec![] };
-    scenario.state.stale_access_entry = Some(entry);
-    let plan = scenario.plan();
-    let names = step_names(&plan);
-    let created = names.iter().position(|name| *name == "CreateRole").expect("a new role");
-    assert_eq!(names[created + 1], "RemoveAccessEntry", "{names:?}");
 }
 
 #[test]

@@ -258,7 +258,6 @@ fn new_group(extra: &str) -> Scenario {
         profiles: vec![],
         is_role_ready: false,
         role: None,
-        stale_access_entry: None,
         join_state: no_join_entries(),
         missing_auth_entries: vec![],
         missing_access_entries: vec![],

@@ -141,6 +141,7 @@ fn no_join_entries() -> ObservedEntries {
         is_shared: false,
         peers_have_access_entry: true,
         role_id: None,
+        role_created_at: None,
     }
 }
 
@@ -176,7 +177,6 @@ fn new_group(resolved: ResolvedGroup) -> Scenario {
         warm_instances: None,
         instance_profile: None,
         role: None,
-        stale_access_entry: None,
         attached_policies: vec![],
         lifecycle_hooks: None,
         unrecorded_policies: Vec::new(),

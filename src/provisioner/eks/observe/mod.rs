@@ -31,8 +31,8 @@ use super::scaling_group::{hooks, subnets};
 use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
 use crate::aws::{
-    AccessEntry, AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, LifecycleHook, ScalingActivity,
-    ScalingGroup, TemplateData, TemplatePin,
+    AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, LifecycleHook, ScalingActivity, ScalingGroup,
+    TemplateData, TemplatePin,
 };
 use crate::ownership::{has_ownership_tags, tagging_denied_condition};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views};
@@ -70,8 +70,9 @@ pub(crate) async fn observe(
     };
     let versions = versions(o, resolved, status, scaling_group.as_ref(), template.as_ref()).await?;
     let configuration = launch_configuration(o, resolved, status, scaling_group.as_ref()).await?;
+    let own_role = instance_profile.as_ref().and_then(|profile| profile.role.as_ref());
     let role_id = match &instance_profile {
-        Some(instance_profile) => instance_profile.role.as_ref().map(|role| role.id.as_str()),
+        Some(_) => own_role.map(|role| role.id.as_str()),
         None => resolved.role_id.as_deref(),
     };
     let query = join::JoinQuery {
@@ -81,6 +82,7 @@ pub(crate) async fn observe(
         access_entry: &resolved.access_entry,
         own_role: resolved.own_role,
         role_id: role_id.filter(|id| !id.is_empty()),
+        role_created_at: own_role.and_then(|role| role.created),
     };
     let join = join::observe(o, query, status).await?;
     let mut state = ObservedState {
@@ -92,7 +94,6 @@ pub(crate) async fn observe(
         template_users: BTreeMap::new(),
         instance_profile,
         role: None,
-        stale_access_entry: None,
         attached_policies,
         lifecycle_hooks,
         unrecorded_policies: Vec::new(),
@@ -125,7 +126,6 @@ pub(crate) async fn observe(
     };
     state.nodes.values_mut().for_each(|node| node.adopt_records(&resolved.desired.id.uid, o.now));
     verify_role_ownership(o, resolved, status, &mut state).await?;
-    state.stale_access_entry = stale_access_entry(o, resolved, status, &state).await?;
     observe_outdated(o, resolved, status, &mut state).await?;
     if o.is_forecast {
         return Ok(state);
@@ -187,23 +187,6 @@ async fn verify_role_ownership(
         o.process_state.set_role_region_checked(&key);
     }
     Ok(())
-}
-
-/// The access entry of the group's own role, if another client deleted the role. The planner creates both again.
-async fn stale_access_entry(
-    o: &Observer<'_>,
-    resolved: &ResolvedGroup,
-    status: &InstanceGroupStatus,
-    state: &ObservedState,
-) -> ObserveResult<Option<AccessEntry>> {
-    let had_role = status.nodes_instance_role_arn.as_ref() == Some(&resolved.role_arn);
-    let has_role =
-        state.role.is_some() || state.instance_profile.as_ref().is_some_and(|profile| profile.role.is_some());
-    if !resolved.own_role || !had_role || has_role || o.is_forecast {
-        return Ok(None);
-    }
-    let (key, cluster) = (resolved.desired.id.key(), &resolved.desired.cluster);
-    join::remaining_access_entry(o, &key, cluster, &resolved.role_arn, status, true).await
 }
 
 /// Whether the launch template lacks its ownership tags, or a version is about to be created.

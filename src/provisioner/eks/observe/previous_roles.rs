@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries::JoinMethod;
 use crate::auth::aws_auth::{AuthEntry, AuthEntryState};
-use crate::aws::NewAccessEntry;
+use crate::aws::{AccessEntryType, NewAccessEntry};
 use crate::index::shared_entries::{EntryDisposition, entry_disposition};
 use crate::provisioner::eks::observe::unused_role::runs_instances;
 use crate::provisioner::eks::observed::{ObservedState, PreviousRoles, version_number};
@@ -66,7 +66,7 @@ pub(crate) async fn observe(
             // Nodes that still run with the role would lose the cluster once it no longer reads aws-auth.
             EntryDisposition::Keep if misses_access_entry(o, resolved, &arn).await? => {
                 if runs_with(o, resolved, state, &arn).await? {
-                    found.missing_access_entries.push(access_entry_of(resolved, &arn));
+                    found.missing_access_entries.push(access_entry_of(o, resolved, &arn));
                     found.recorded_access_entries.push(arn.clone());
                 }
             }
@@ -84,7 +84,7 @@ pub(crate) async fn observe(
     }
     for arn in managed.access_entries.into_iter().filter(|arn| *arn != resolved.role_arn) {
         if misses_access_entry(o, resolved, &arn).await? && runs_with(o, resolved, state, &arn).await? {
-            found.missing_access_entries.push(access_entry_of(resolved, &arn));
+            found.missing_access_entries.push(access_entry_of(o, resolved, &arn));
             found.recorded_access_entries.push(arn);
             continue;
         }
@@ -134,16 +134,19 @@ async fn exchanged_at(
     Ok(recorded.filter(|at| o.now.duration_since(*at) < LONGEST_USE))
 }
 
-/// The access entry of a role that the group's nodes used before.
-fn access_entry_of(resolved: &ResolvedGroup, role_arn: &str) -> NewAccessEntry {
+/// The access entry of a role that the group's nodes used before. They may run Windows although the spec names Linux
+/// now, and the access entry overrides the role's entry in aws-auth.
+fn access_entry_of(o: &Observer<'_>, resolved: &ResolvedGroup, role_arn: &str) -> NewAccessEntry {
     let (principal, own_role) = (role_arn.to_owned(), role_arn == resolved.derived_role_arn);
-    NewAccessEntry { principal, own_role, ..resolved.access_entry.clone() }
+    let runs_windows = o.map_roles.allows_windows(role_arn);
+    let kind = if runs_windows { AccessEntryType::Ec2Windows } else { resolved.access_entry.kind };
+    NewAccessEntry { principal, own_role, kind, ..resolved.access_entry.clone() }
 }
 
 /// Whether a role that the group's nodes used before lacks the access entry that they need.
 async fn misses_access_entry(o: &Observer<'_>, resolved: &ResolvedGroup, role_arn: &str) -> ObserveResult<bool> {
     let entries = [false, true].map(|windows| AuthEntry::for_nodes(role_arn, windows));
-    join::misses_access_entry(o, resolved.join_method, &access_entry_of(resolved, role_arn), &entries).await
+    join::misses_access_entry(o, resolved.join_method, &access_entry_of(o, resolved, role_arn), &entries).await
 }
 
 /// Whether the group launches or runs instances with a role.

@@ -1,8 +1,8 @@
 //! Creates the node role with its managed policies and its instance profile, and keeps them as desired.
 
 use crate::api::names::annotation;
-use crate::aws::{AccessEntry, NewRole};
-use crate::plan::{Drift, IamStep, JoinStep, PlanBuilder, PlannedStep};
+use crate::aws::NewRole;
+use crate::plan::{Drift, IamStep, PlanBuilder, PlannedStep};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::rotation::template_origin::pinned_version;
 use crate::provisioner::recreated::{detached, recreated, removed_from_profile, was_ready};
@@ -32,11 +32,6 @@ pub(crate) fn ensure_role(input: &PlanInput, builder: &mut PlanBuilder) -> Optio
         }
         let role = NewRole { name: name.clone(), trust_policy: r.trust_policy.clone(), tags: r.iam_tags() };
         builder.push_with_reasons(IamStep::CreateRole(role), vec![Drift::new("role", "", name)]);
-        // Not before: an answer of IAM may be older than the role, whose nodes would lose the cluster.
-        if let Some(AccessEntry { principal, .. }) = &input.observed.stale_access_entry {
-            let (cluster, principal) = (r.desired.cluster.clone(), principal.clone());
-            builder.push(JoinStep::RemoveAccessEntry { cluster, principal });
-        }
     }
     policies(input, builder);
     if complete {

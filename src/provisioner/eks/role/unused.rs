@@ -4,7 +4,7 @@
 use serde_json::Value;
 
 use crate::aws::AccessEntry;
-use crate::plan::{Drift, Event, EventReason, IamStep, JoinStep, PlanBuilder};
+use crate::plan::{Drift, Event, EventReason, IamStep, JoinStep, PlanBuilder, PlannedStep};
 use crate::provisioner::eks::delete::is_standard_policy;
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed::UnusedRole;
@@ -43,7 +43,7 @@ pub(crate) fn delete(input: &PlanInput, builder: &mut PlanBuilder) {
     }
     if let Some(AccessEntry { principal, .. }) = &unused.access_entry {
         let (cluster, principal) = (input.resolved.desired.cluster.clone(), principal.clone());
-        builder.push(JoinStep::RemoveAccessEntry { cluster, principal });
+        builder.steps.push(PlannedStep::from(JoinStep::RemoveAccessEntry { cluster, principal }).optional());
     }
     if let Some(profile) = &unused.profile {
         if let Some(profile_role) = &profile.role {

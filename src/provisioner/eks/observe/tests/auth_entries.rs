@@ -170,6 +170,13 @@ async fn role_that_nodes_still_run_with_migrates_to_an_access_entry() {
         assert_eq!(found.recorded_access_entries, expected, "{method:?}");
         assert_eq!(found.recorded_auth_entries, [given], "{method:?}");
     }
+    // The nodes from before run Windows, and an access entry overrides aws-auth: one for Linux would lock them out.
+    for (windows, kind) in [(false, "EC2_LINUX"), (true, "EC2_WINDOWS")] {
+        let map_roles = aws_auth::add_entries(None, &[AuthEntry::for_nodes(given, windows)]).unwrap().unwrap();
+        let found = observe_group(&stub, &resolved, &map_roles, &status).await.expect("a state").previous_roles;
+        let kinds: Vec<_> = found.missing_access_entries.iter().map(|entry| entry.kind.as_str()).collect();
+        assert_eq!(kinds, [kind], "Windows: {windows}");
+    }
 }
 
 /// A user breaks aws-auth while a group is deleted. The group's entry would stay forever, and admit any role of that
