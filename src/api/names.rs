@@ -90,7 +90,9 @@ pub(crate) mod label {
     pub(crate) const NAMESPACE: &str = super::tag::NAMESPACE;
     /// ID of the machine image that the node was launched from.
     pub(crate) const IMAGE: &str = "instancemgr.keikoproj.io/image";
-    /// The same on a node of a managed node group, set by EKS.
+    /// Name of the managed node group of a node, set by EKS.
+    pub(crate) const NODEGROUP: &str = "eks.amazonaws.com/nodegroup";
+    /// [`IMAGE`] on a node of a managed node group, set by EKS.
     pub(crate) const NODEGROUP_IMAGE: &str = "eks.amazonaws.com/nodegroup-image";
     /// On a ClusterRole, "true": aggregates its permissions into the controller's role, for kinds of the crd strategy.
     pub(crate) const AGGREGATE_TO_STRATEGIES: &str = "instancemgr.keikoproj.io/aggregate-to-strategies";

@@ -86,6 +86,8 @@ pub struct NodeView {
     pub in_place: Option<InPlaceRecord>,
     /// The InstanceGroup in the node's labels, as `namespace/name`.
     pub labeled_group: Option<String>,
+    /// The managed node group in its labels.
+    pub nodegroup: Option<String>,
     /// The availability zone in its `providerID`.
     pub zone: Option<String>,
     /// When the Node was created, that is when it joined.

@@ -156,6 +156,12 @@ impl NodeIndex {
         found
     }
 
+    /// Whether a node has the label of this managed node group, or may have it, because the first list is not complete.
+    pub(crate) fn may_have_nodes_of(&self, nodegroup: &str) -> bool {
+        let inner = self.inner.lock().expect("lock is not poisoned");
+        !inner.synced || inner.nodes.nodes.values().flatten().any(|node| node.nodegroup.as_deref() == Some(nodegroup))
+    }
+
     /// A Ready node whose labels name the group `key` in a zone of another region than `region`, and the zone.
     pub(crate) fn node_outside_of(&self, region: &str, key: &str) -> Option<(String, String)> {
         let inner = self.inner.lock().expect("lock is not poisoned");

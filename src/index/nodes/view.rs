@@ -62,6 +62,7 @@ pub(crate) fn node_view(node: &Node) -> NodeView {
         drain_after: node.annotations().get(annotation::DRAIN_AFTER).and_then(|at| at.parse().ok()),
         drain_last: false,
         labeled_group: labeled_group(node),
+        nodegroup: node.labels().get(label::NODEGROUP).cloned(),
         zone: zone(node),
         created_at,
         duplicates: Vec::new(),

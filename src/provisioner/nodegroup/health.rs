@@ -21,6 +21,8 @@ use crate::util::counted::counted;
 
 /// The error code of an update that ended because EKS could not drain a node.
 pub(crate) const POD_EVICTION_FAILURE: &str = "PodEvictionFailure";
+/// The issue code of a node group whose scaling group was deleted.
+pub(crate) const SCALING_GROUP_NOT_FOUND: &str = "AutoScalingGroupNotFound";
 /// How many pods that block such an update a message names.
 const MAX_NAMED_PODS: usize = 3;
 
@@ -166,10 +168,13 @@ fn blocked_pods(blockers: &[String]) -> Option<String> {
     (!blockers.is_empty()).then(|| named.chain([others]).collect())
 }
 
-/// The outcome for a node group that EKS failed to create. `next` describes what follows.
-pub(crate) fn create_failed(input: &PlanInput, group: &ObservedNodegroup, next: &str) -> Outcome {
+/// The outcome for a node group that EKS failed to create, or that lost its scaling group. `next` says what follows.
+pub(crate) fn unusable(input: &PlanInput, group: &ObservedNodegroup, next: &str) -> Outcome {
     let (name, issues) = (&group.name().nodegroup, issue_summary(input, &group.nodegroup.issues));
-    let message = format!("EKS failed to create the node group {name}: {issues}; {next}");
+    let message = match input.observed.has_lost_scaling_group {
+        true => format!("the node group {name} has lost its scaling group and its nodes: {issues}; {next}"),
+        false => format!("EKS failed to create the node group {name}: {issues}; {next}"),
+    };
     blocked_outcome(reason_of(&group.nodegroup.issues), message)
 }
 
@@ -376,7 +381,10 @@ pub(crate) fn issue_remedy(code: &str) -> &'static str {
             "enable public IP addresses on spec.eks-managed.configuration.subnets, or use private subnets with a NAT gateway; "
         }
         "Ec2InstanceTypeDoesNotExist" => "correct spec.eks-managed.configuration.instanceTypes; ",
-        "AutoScalingGroupNotFound" | "Ec2LaunchTemplateNotFound" => {
+        SCALING_GROUP_NOT_FOUND => {
+            "another client deleted it, and CloudTrail names the caller; once no node of the node group is left, the controller deletes it and creates it again; "
+        }
+        "Ec2LaunchTemplateNotFound" => {
             "another client deleted it, and CloudTrail names the caller: move the pods, delete the node group in EKS, and the controller creates it again; "
         }
         "Ec2LaunchTemplateVersionMismatch" => {

@@ -10,7 +10,7 @@ use super::delete::has_recorded_group;
 use super::desired;
 use super::desired::DesiredSpec;
 use super::drift::immutable_drift;
-use super::health::{POD_EVICTION_FAILURE, is_failed};
+use super::health::{POD_EVICTION_FAILURE, SCALING_GROUP_NOT_FOUND, is_failed};
 use super::names;
 use super::observed::{ObservedNodegroup, ObservedState, partition};
 use super::ownership::{self, Owner, UnprovenNodegroup};
@@ -116,17 +116,36 @@ pub(crate) async fn observed_state(
     }
     let is_paused = state.waits_for_eks(current.is_some(), &id.uid);
     state.pause = o.process_state.track_pause(&id.key(), is_paused, o.now);
-    let has_failed = |name: &NodegroupName| {
-        let found = state.nodegroups.iter().find(|group| group.name() == name);
-        found.is_some_and(|group| group.nodegroup.status == NodegroupStatus::CreateFailed)
-    };
-    let has_failed = current.as_ref().is_some_and(has_failed);
+    let mut has_failed = false;
+    if let Some(found) = state.nodegroups.iter().find(|group| Some(group.name()) == current.as_ref()) {
+        let is_lost = has_lost_scaling_group(o, found).await?;
+        has_failed = is_lost || found.has_status(NodegroupStatus::CreateFailed);
+        state.has_lost_scaling_group = is_lost;
+    }
     state.creation_failed_for = o.process_state.track_failed_creation(&id.key(), has_failed, o.now);
     if state.nodegroups.iter().any(|group| !group.nodegroup.issues.is_empty()) {
         // They only add to a message, so that IAM need not answer.
         state.missing_policies = missing_policies(o, &resolved.desired.immutable.node_role).await.unwrap_or_default();
     }
     Ok(state)
+}
+
+/// Whether the scaling group of a node group was deleted, and no node is left that may run pods. EKS and Auto Scaling
+/// must both say so, because an answer may lack a scaling group that exists. Detached instances keep their nodes.
+async fn has_lost_scaling_group(o: &Observer<'_>, current: &ObservedNodegroup) -> ObserveResult<bool> {
+    let found = &current.nodegroup;
+    let is_reported = current.has_status(NodegroupStatus::Degraded)
+        && found.issues.iter().any(|issue| issue.code == SCALING_GROUP_NOT_FOUND);
+    if !is_reported || found.scaling_groups.is_empty() || o.node_index.may_have_nodes_of(&found.name.nodegroup) {
+        return Ok(false);
+    }
+    for name in &found.scaling_groups {
+        if o.inventory.group(name, Duration::ZERO).await.map_err(ObserveError::Aws)?.is_some() {
+            return Ok(false);
+        }
+    }
+    // The scaling group of the observation may have been there before.
+    Ok(current.members.is_empty())
 }
 
 /// The recorded names that the spec dropped and that EKS does not show, although it may soon.

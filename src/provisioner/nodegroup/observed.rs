@@ -83,7 +83,10 @@ pub struct ObservedState {
     pub drains: Drains,
     /// For how long EKS has been working on a node group while nodes were being drained.
     pub pause: SignedDuration,
-    /// How long ago this process first saw that EKS could not create the current node group.
+    /// Whether the scaling group of the current node group was deleted, and no node of it is left.
+    pub has_lost_scaling_group: bool,
+    /// How long ago this process first saw that EKS could not create the current node group, or that its scaling group
+    /// is lost.
     pub creation_failed_for: SignedDuration,
 }
 

@@ -62,7 +62,10 @@ fn plan_active(
     let outgoing = partitioned.outgoing.as_slice();
     let tags = update::plan_tags(input, current, partitioned.is_adopting, builder);
     let alone = outgoing.is_empty();
-    match current.nodegroup.status {
+    // EKS does not create a lost scaling group again.
+    let is_lost = input.observed.has_lost_scaling_group;
+    let status = if is_lost { NodegroupStatus::CreateFailed } else { current.nodegroup.status };
+    match status {
         NodegroupStatus::Creating => {
             let phase = if alone { Phase::Creating } else { Phase::Rotating };
             let message = format!("EKS is creating the node group {}", current.name().nodegroup);

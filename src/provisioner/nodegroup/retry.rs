@@ -1,4 +1,5 @@
-//! What EKS could not create or delete. Neither comes back to life, also after its cause is gone.
+//! What EKS could not create or delete, and what lost its scaling group. None of these comes back to life, also after
+//! its cause is gone.
 
 use jiff::{SignedDuration, Timestamp};
 
@@ -18,8 +19,9 @@ fn delay(timing: &Timing) -> SignedDuration {
     timing.retry_delay * 3
 }
 
-/// Deletes a node group that EKS could not create, after a while; the group then gets another one. Pods may run on a
-/// node that was Ready at any time, so a user must delete such a node group. Returns when to check again.
+/// Deletes a node group that EKS could not create, or that lost its scaling group, after a while; the group then gets
+/// another one. Pods may run on a node that was Ready at any time, so a user must delete such a node group. Returns
+/// when to check again.
 pub(crate) fn creation(
     input: &PlanInput,
     failed: &ObservedNodegroup,
@@ -31,27 +33,32 @@ pub(crate) fn creation(
     let retry_in = delay(input.timing) - input.observed.creation_failed_for;
     let is_due = retry_in <= SignedDuration::ZERO || input.is_requested;
     let is_unhealthy = health::cluster_unhealthy(input).is_some();
-    let next = match (has_served(failed), input.lock) {
+    // The next one may have another release than one that had Ready nodes.
+    let (problem, fix, lock) = match input.observed.has_lost_scaling_group {
+        true => ("has lost its scaling group", "", input.lock.or(input.rollout_block)),
+        false => ("could not be created", "fix the cause; ", input.lock),
+    };
+    let next = match (has_served(failed), lock) {
         (true, _) => format!(
             "the node group is kept because pods may run on its nodes; fix the cause, then delete the node group {name}; it is recreated after that"
         ),
-        (false, Some(lock)) => format!("fix the cause; another attempt is blocked by {lock}"),
+        (false, Some(lock)) => format!("{fix}another attempt is blocked by {lock}"),
         (false, None) if is_due && is_unhealthy => {
-            "fix the cause; the node group is deleted and recreated once more nodes of the cluster are ready".to_owned()
+            format!("{fix}the node group is deleted and recreated once more nodes of the cluster are ready")
         }
-        (false, None) if is_due => "fix the cause; the node group is deleted now, and recreated after that".to_owned(),
+        (false, None) if is_due => format!("{fix}the node group is deleted now, and recreated after that"),
         (false, None) => {
             let at =
                 input.now.checked_add(retry_in).map_or_else(|_| "later".into(), |at| format!("at {}", rfc3339(at)));
-            format!("fix the cause; the node group is deleted and recreated {at}, or now by instance-manager reconcile")
+            format!("{fix}the node group is deleted and recreated {at}, or now by instance-manager reconcile")
         }
     };
     if outgoing.is_empty() {
-        builder.set_outcome_once(health::create_failed(input, failed, &next));
+        builder.set_outcome_once(health::unusable(input, failed, &next));
     } else {
-        blue_green::rotation_halted(input, failed, ("could not be created", &next), builder);
+        blue_green::rotation_halted(input, failed, (problem, &next), builder);
     }
-    if has_served(failed) || input.lock.is_some() {
+    if has_served(failed) || lock.is_some() {
         return None;
     }
     if !is_due {

@@ -1,7 +1,10 @@
 //! Tests of observing a group.
 
 use std::sync::Arc;
+use std::time::Duration;
 
+use k8s_openapi::api::core::v1::Node;
+use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
 use super::desired::DesiredSpec;
@@ -13,11 +16,12 @@ use crate::api::names::{FINALIZER, condition};
 use crate::api::spec_error::SpecError;
 use crate::api::{Condition, GroupObject, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, group_id};
 use crate::aws::inventory::fake_aws::FakeAws;
-use crate::aws::nodegroup::{MaxUnavailable, Nodegroup, NodegroupName, NodegroupStatus};
+use crate::aws::nodegroup::{MaxUnavailable, Nodegroup, NodegroupIssue, NodegroupName, NodegroupStatus};
 use crate::aws::samples;
 use crate::boundaries::MergedAnnotations;
 use crate::ownership::ownership_tags;
 use crate::plan::{NodegroupStep, Outcome, Plan, Step};
+use crate::provisioner::observe::Observer;
 use crate::provisioner::observe::fake::FakeCluster;
 use crate::provisioner::rejected_fields::{Part, RejectedFields};
 use crate::provisioner::retained::NODEGROUP_IN_USE;
@@ -202,6 +206,48 @@ async fn recorded_nodegroup_with_edited_tags_is_disowned_and_not_forgotten() {
         observed_state(&cluster.observer(), &resolved, &status, Some("a lock")).await.expect("the observed state");
     let names: Vec<_> = disowned.into_iter().map(|found| found.name).collect();
     assert_eq!((nodegroups.len(), names), (0, vec![edited]));
+}
+
+/// Pods may run on a node that was detached, and an old answer of AWS may lack a scaling group that exists. In neither
+/// case may the controller delete the node group.
+#[tokio::test]
+async fn scaling_group_is_lost_only_without_nodes_and_by_a_fresh_answer() {
+    let resolved = resolved();
+    let name = &resolved.name;
+    let tags: Vec<_> = resolved.ownership_tags.iter().map(|tag| (tag.key.as_str(), tag.value.as_str())).collect();
+    let issue = NodegroupIssue { code: "AutoScalingGroupNotFound".into(), message: String::new(), resources: vec![] };
+    let degraded = Nodegroup {
+        status: NodegroupStatus::Degraded,
+        issues: vec![issue],
+        scaling_groups: vec!["eks-web".into()],
+        ..nodegroup(name, &tags)
+    };
+    let stub = Arc::new(FakeAws::default());
+    stub.update(|d| _ = d.nodegroups.insert(name.to_string(), degraded));
+    let status = json!({"managed": {"nodegroups": [name.to_string()]}});
+    let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+    let cluster = FakeCluster::new(&stub);
+    let observer = Observer { max_cache_age: Duration::from_secs(3600), ..cluster.observer() };
+    let is_lost = async || observed_state(&observer, &resolved, &status, None).await.map(|s| s.has_lost_scaling_group);
+    assert!(!is_lost().await.expect("an answer"), "the nodes are not known yet");
+    let node: Node = serde_json::from_value(json!({
+        "metadata": {"name": "n1", "labels": {"eks.amazonaws.com/nodegroup": name.nodegroup}},
+        "spec": {"providerID": "aws:///us-west-2a/i-1"},
+    }))
+    .expect("a node");
+    for event in [Event::Init, Event::InitApply(node.clone()), Event::InitDone] {
+        observer.node_index.apply(&event);
+    }
+    assert!(!is_lost().await.expect("an answer"), "a detached instance is a node still");
+    observer.node_index.apply(&Event::Delete(node));
+    assert!(is_lost().await.expect("an answer"));
+    stub.update(|d| d.denied = Some("groups"));
+    assert!(is_lost().await.is_err(), "nothing is known of the scaling group");
+    stub.update(|d| {
+        d.denied = None;
+        d.groups.insert("eks-web".into(), samples::scaling_group("eks-web"));
+    });
+    assert!(!is_lost().await.expect("an answer"), "the cache has an older answer");
 }
 
 /// Another group of the name `web`, in this namespace.

@@ -44,6 +44,7 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         drain_after: None,
         in_place: None,
         labeled_group: None,
+        nodegroup: None,
         zone: None,
         created_at: ago(7_060),
         drain_last: false,

@@ -294,6 +294,7 @@ fn node(instance: &str) -> NodeView {
         drain_after: None,
         in_place: None,
         labeled_group: None,
+        nodegroup: None,
         zone: None,
         created_at: timestamp(LONG_AGO),
         drain_last: false,

@@ -749,6 +749,60 @@ fn nodegroup_that_eks_could_not_create_is_created_again() {
     assert!(steps.len() == 1 && deletes(&steps[0].step), "{steps:?}");
 }
 
+/// EKS does not create a deleted scaling group again: there would be no nodes until an admin deletes the node group.
+#[test]
+fn nodegroup_that_lost_its_scaling_group_and_its_nodes_is_created_again() {
+    let degraded = |ago: i64| {
+        Scenario::converged("", "").with_records().with(|s| {
+            s.state.creation_failed_for = SignedDuration::from_mins(ago);
+            let nodegroup = &mut s.state.nodegroups[0].nodegroup;
+            nodegroup.status = NodegroupStatus::Degraded;
+            nodegroup.issues = vec![issue("AutoScalingGroupNotFound")];
+        })
+    };
+    let lost = |ago: i64| {
+        degraded(ago).with(|s| {
+            s.state.has_lost_scaling_group = true;
+            s.state.nodegroups[0].scaling_groups.clear();
+            s.state.nodegroups[0].members.clear();
+        })
+    };
+    let waiting = lost(14);
+    assert_eq!((waiting.step_names(), waiting.plan().recheck_at), (vec![], Some(timestamp("2026-01-02T00:01:00Z"))));
+    let (reason, message) = waiting.blocked();
+    assert!(
+        reason == Reason::Degraded
+            && message.contains("has lost its scaling group")
+            && message.contains("is deleted and recreated at 2026-01-02T00:01:00Z"),
+        "{message}"
+    );
+    assert_eq!(lost(15).step_names(), ["DeleteNodegroup"]);
+    assert_eq!(waiting.with(|s| s.is_requested = true).step_names(), ["DeleteNodegroup"], "a person asks for it");
+
+    let locked = lost(15).with(|s| s.lock = Some("a lock"));
+    let paused = lost(15).with(|s| s.rollout_block = Some("a lock"));
+    for held in [locked, paused] {
+        assert!(held.step_names().is_empty() && held.blocked().1.contains("another attempt is blocked by a lock"));
+    }
+    let unhealthy = lost(15).with(|s| s.state.cluster_health = ClusterHealth { total: 4, unready: 3 });
+    assert_eq!((unhealthy.step_names(), unhealthy.plan().recheck_at), (vec![], None), "it is not asked all the time");
+    let still_has_nodes = degraded(15);
+    assert_eq!(still_has_nodes.step_names(), [""; 0]);
+    assert!(still_has_nodes.blocked().1.contains("once no node of the node group is left"));
+
+    // A replacement, beside the node group that it replaces.
+    let replacement = during_replacement().with(|s| {
+        s.state.has_lost_scaling_group = true;
+        s.state.creation_failed_for = SignedDuration::from_mins(15);
+        s.state.nodegroups[1].nodegroup.status = NodegroupStatus::Degraded;
+        s.state.nodegroups[1].members.clear();
+    });
+    let name = replacement.state.nodegroups[1].nodegroup.name.clone();
+    let deleted = Step::Nodegroup(NodegroupStep::DeleteNodegroup { nodegroup: name });
+    let steps = replacement.plan().steps;
+    assert!(steps.len() == 1 && steps[0].step == deleted, "{steps:?}");
+}
+
 /// Without a report, the group would stay Ready with a node group that costs money and runs no pods.
 #[test]
 fn outgoing_nodegroup_with_an_instance_out_of_service_is_reported() {
