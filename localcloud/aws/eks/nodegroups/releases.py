@@ -71,12 +71,12 @@ def releases(simulator: Any, ami_type: str, version: str) -> dict[str, str]:
 
 
 def latest(simulator: Any, ami_type: str, version: str) -> str:
-    """EKS's default release: the one whose AMI the public parameter recommends."""
+    """EKS's default release: the one whose AMI the public parameter recommends, or else the newest one."""
     known = releases(simulator, ami_type, version)
     parameters = ssm_backends[simulator.settings.account][simulator.settings.region]._parameters
     values = dict.get(parameters, parameter(ami_type, version))
     ami = values[-1].value if values else None
-    return next((release for release, identifier in known.items() if identifier == ami), next(iter(known)))
+    return next((release for release, identifier in known.items() if identifier == ami), next(reversed(known)))
 
 
 def parameter(ami_type: str, version: str) -> str:

@@ -192,6 +192,18 @@ def test_an_update_uses_the_clusters_version_and_its_latest_release_by_default(a
         control.post("cluster", version="1.32")
 
 
+def test_an_update_without_a_recommended_release_uses_the_newest_one(managed, control, simulator):
+    """Amazon EKS API Reference, UpdateNodegroupVersion, parameter releaseVersion: the latest release by default."""
+    name = managed.make(0, releaseVersion=RELEASES[1])
+    parameter = "/aws/service/eks/optimized-ami/1.32/amazon-linux-2023/x86_64/standard/recommended/image_id"
+    control.post("ssm", name=parameter, value=None)
+    try:
+        managed.wait_for_update(name, managed.upgrade(name))
+        assert managed.show(name)["releaseVersion"] == RELEASES[-1]
+    finally:
+        control.post("ssm", name=parameter, value=simulator.amis["amazonlinux2023"][0])
+
+
 def test_update_failures_can_be_injected(managed, control):
     """Amazon EKS API Reference, data types Update (status Failed) and ErrorDetail."""
     name = managed.make(1)
