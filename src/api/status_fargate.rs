@@ -17,7 +17,7 @@ pub struct FargateStatus {
     /// Names of the profiles, recorded before the controller creates them.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub profiles: Vec<String>,
-    /// Subnets that the spec listed when the controller created a profile, by the profile's name.
+    /// Subnets that the spec listed for a profile, by the profile's name. EKS chose those of other profiles.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
     pub subnets: BTreeMap<String, Vec<String>>,
     /// Time, in RFC 3339, since which the group waits to create or delete a profile; absent when it has nothing to do.

@@ -8,8 +8,8 @@ use crate::provisioner::rejected_fields::Part;
 
 /// How a profile differs from the spec, with the spec's field names. Every difference needs another profile.
 ///
-/// EKS chooses the subnets that the spec omits. It chose them for this profile, unless the spec listed those that it has
-/// (`recorded`).
+/// EKS chooses the subnets that the spec omits. It chose them for this profile, unless the spec is known to have listed
+/// those that it has (`recorded`).
 pub(crate) fn immutable_drift(
     resolved: &ResolvedGroup,
     profile: &FargateProfile,

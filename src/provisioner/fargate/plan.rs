@@ -139,6 +139,10 @@ fn plan_current(
     builder.next_status.active_scaling_group_name = Some(current.name.clone());
     let subnets = current.subnets.clone();
     builder.next_status.effective = Some(EffectiveValues { subnets, ..EffectiveValues::default() });
+    // The record may be lost, or another controller created the profile.
+    if !r.subnets.is_empty() && current.subnets == r.subnets {
+        builder.slot.status.subnets.insert(current.name.clone(), r.subnets.clone());
+    }
     if r.is_own_role && !input.observed.is_role_ready {
         role::repair(input, builder);
     }

@@ -1435,6 +1435,33 @@ fn subnets_that_leave_the_spec_are_chosen_by_eks_again() {
     assert!(scenario.status.fargate.as_ref().expect("a record").subnets.is_empty(), "{:?}", scenario.status.fargate);
 }
 
+/// A user removed the status, or the Keiko controller created the profile. Its pods would stay in the subnets that leave
+/// the spec later.
+#[test]
+fn subnets_that_the_spec_lists_are_recorded_without_a_creation() {
+    let lost = converged().with(|s| s.status.fargate.as_mut().expect("a record").subnets.clear());
+    for mut scenario in [lost, created_by_keiko()] {
+        let plan = scenario.plan();
+        scenario.apply_records(&plan);
+        let profile = &mut scenario.observed.profiles[0];
+        profile.tags.clone_from(&scenario.resolved.tags);
+        let dropped = scenario.with_spec("eks-fargate: {subnets: []}");
+        assert_eq!(dropped.step_names(), ["UpdateStatus", "CreateFargateProfile"]);
+    }
+    let chosen = converged().with_spec("eks-fargate: {subnets: [subnet-2]}").with(|s| {
+        s.status.fargate.as_mut().expect("a record").subnets.clear();
+        s.status.fargate.as_mut().expect("a record").adopted_hash = Some(s.resolved.hash.clone());
+    });
+    let record = recorded_subnets(&chosen);
+    assert!(record.is_empty(), "the spec lists others than the profile has: {record:?}");
+}
+
+fn recorded_subnets(scenario: &Scenario) -> std::collections::BTreeMap<String, Vec<String>> {
+    let mut after = scenario.clone();
+    after.apply_records(&scenario.plan());
+    after.status.fargate.expect("a record").subnets
+}
+
 /// The spec adds a tag and drops it again, and the answer of EKS is older than the tag: it would stay on the profile.
 #[test]
 fn dropped_tag_stays_recorded_until_eks_shows_it_or_time_has_passed() {
