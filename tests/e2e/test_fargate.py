@@ -417,21 +417,15 @@ def test_a_missing_role_blocks_only_its_own_group(own_cloud, start_controller):
     one.wait_ready()
 
 
-@pytest.mark.long
-@pytest.mark.private
-def test_a_changed_trust_policy_of_the_own_role_is_reported_after_some_minutes(own_cloud, start_controller):
-    """At first EKS may not know a new role; one that it rejects for minutes must be reported, because only a user can repair it."""
-    cloud = own_cloud()
-    tenant = tenant_without_boundaries(cloud, start_controller(cloud, *SHORT_RESYNC))
-    group = tenant.apply(manifest(tenant)).wait_ready()
-    iam, name = cloud.boto("iam"), role_of(group)
-    before = json.dumps(iam.get_role(RoleName=name)["Role"]["AssumeRolePolicyDocument"])
-    iam.update_assume_role_policy(RoleName=name, PolicyDocument=before.replace("eks-fargate-pods", "ec2"))
-    change(group, selectors=[{"namespace": f"{tenant.namespace}-other"}])
-    message = group.wait_condition("Stalled", reason="RefusedByAws", timeout=4 * WAIT)["message"]
-    assert "trust policy" in message and "the controller created this role" in message
-    iam.update_assume_role_policy(RoleName=name, PolicyDocument=before)
+def test_a_changed_trust_policy_of_the_own_role_is_repaired_before_the_next_profile(fargate):
+    """EKS refuses a profile whose role does not trust it, and the group would stay as it is until a user repairs the role."""
+    group = fargate.apply(manifest(fargate)).wait_ready()
+    iam, name = fargate.cloud.boto("iam"), role_of(group)
+    before = iam.get_role(RoleName=name)["Role"]["AssumeRolePolicyDocument"]
+    iam.update_assume_role_policy(RoleName=name, PolicyDocument=json.dumps(before).replace("eks-fargate-pods", "ec2"))
+    change(group, selectors=[{"namespace": f"{fargate.namespace}-other"}])
     group.wait_ready()
+    assert iam.get_role(RoleName=name)["Role"]["AssumeRolePolicyDocument"] == before
 
 
 @pytest.mark.long

@@ -9,6 +9,7 @@ use super::role;
 use super::role_owner::is_own_role;
 use crate::aws::Role;
 use crate::aws::fargate::{NewFargateProfile, ProfileStatus};
+use crate::ownership::has_foreign_tags;
 use crate::plan::FargateStep;
 use crate::plan::{Outcome, Phase, Reason, waiting};
 use crate::provisioner::recreated::{deletion_in_progress, recreated, was_ready};
@@ -38,7 +39,9 @@ pub(crate) fn profile(
         });
     }
     // A new group uses an existing role only if the role is its own.
-    let is_foreign = |role: &Role| found.own.is_empty() && !is_own_role(role, r, input.status);
+    let is_foreign = |role: &Role| {
+        found.own.is_empty() && !is_own_role(role, r, input.status) && !is_recorded_role(role, input)
+    };
     if r.is_own_role && (!input.observed.is_role_ready || input.observed.role.as_ref().is_some_and(is_foreign)) {
         return role::create(input, phase, builder);
     }
@@ -94,6 +97,14 @@ pub(crate) fn profile(
     builder.next_status.active_scaling_group_name = Some(name.clone());
     builder.plan.push_with_reasons(FargateStep::CreateFargateProfile(input), reasons);
     builder.plan.set_outcome_once(waiting(phase, format!("EKS is creating the Fargate profile {name}")));
+}
+
+/// Whether the status shows that the role had the tags of the group and its region, and nobody set those of another group.
+fn is_recorded_role(role: &Role, input: &PlanInput) -> bool {
+    let (r, status) = (input.resolved, input.status);
+    let region = status.managed.as_ref().and_then(|managed| managed.role_region.as_ref());
+    let is_recorded = status.nodes_instance_role_arn.as_ref() == Some(&role.arn) && region == Some(&r.region);
+    is_recorded && !has_foreign_tags(&role.tags, &r.ownership_tags)
 }
 
 /// Whether the status names a profile as the one that serves the group.

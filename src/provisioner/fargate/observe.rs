@@ -178,11 +178,16 @@ fn unseen_tags(
     o.process_state.observe_names(&r.desired.id.key(), shown, dropped, o.consistency_delay, o.now)
 }
 
-/// Whether the tags and the trust policy of a role that has its policy matter: a profile is adopted, or it fails.
+/// Whether the tags and the trust policy of a role that has its policy matter: a profile is adopted, it fails, or it is
+/// about to be created. EKS creates no profile with a role whose trust policy does not admit it.
 fn needs_role(r: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupStatus) -> bool {
     let found = ObservedProfiles::classify(r, state, status);
     let fails = |p: &FargateProfile| p.status == ProfileStatus::CreateFailed || !p.issues.is_empty();
-    (found.untagged.is_some() && !state.tag_retry_pending) || found.own.iter().any(|p| fails(p))
+    let is_busy = |p: &FargateProfile| matches!(p.status, ProfileStatus::Creating | ProfileStatus::Deleting);
+    let is_missing = found.current(r, status.fargate.as_ref(), None).is_none();
+    (found.untagged.is_some() && !state.tag_retry_pending)
+        || found.own.iter().any(|p| fails(p))
+        || is_missing && !found.own.iter().any(|p| is_busy(p))
 }
 
 /// The unique id of the controller-created role, and its creation time if it was read, if the join method uses access

@@ -12,7 +12,7 @@ use super::resolve::References;
 use super::{Fargate, desired, resolve_and_observe};
 use crate::api::{GroupId, GroupObject, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, group_id};
 use crate::auth::aws_auth::{self, AuthEntry};
-use crate::aws::fargate::{FargateProfile, ProfileStatus};
+use crate::aws::fargate::{FargateProfile, FargateSelector, ProfileStatus};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::samples::cluster;
 use crate::aws::{AccessEntry, Cluster, InstanceProfile, Role, Tag};
@@ -299,6 +299,53 @@ async fn deleted_entry_of_a_role_that_a_profile_of_the_group_still_has_is_missin
     let kind = "FARGATE_LINUX".to_owned();
     stub.update(|d| d.access_entries.push(AccessEntry { principal: arn.clone(), kind, created: None, tags: vec![] }));
     assert_eq!(missing("API", by_access_entry).await, none, "it is there");
+}
+
+/// A user edited the trust policy of the group's role, and EKS creates no profile with it. A role that is not read cannot
+/// be repaired. A profile that serves the group needs no read.
+#[tokio::test]
+async fn own_role_is_read_before_a_profile_is_created() {
+    let (id, role) = group_with_own_role();
+    let arn = role.arn.clone();
+    let spec: InstanceGroupSpec = serde_json::from_value(json!({
+        "provisioner": "eks-fargate", "strategy": {"type": "managed"},
+        "eks-fargate": {"clusterName": "demo", "selectors": [{"namespace": "team"}]},
+    }))
+    .expect("a spec");
+    let desired = desired::parse(&id, &spec).expect("a valid spec");
+    let references = References { cluster: Some(cluster("demo")), ..References::default() };
+    let names = ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2");
+    let profile = |status: ProfileStatus, selectors: &[FargateSelector]| FargateProfile {
+        name: names.first_profile.clone(),
+        arn: "arn".into(),
+        role_arn: arn.clone(),
+        subnets: vec![],
+        selectors: selectors.to_vec(),
+        status,
+        issues: vec![],
+        tags: ownership_tags("demo", &id),
+    };
+    let stub = Arc::new(FakeAws::default());
+    let policy = "arn:aws:iam::aws:policy/AmazonEKSFargatePodExecutionRolePolicy";
+    stub.update(|d| {
+        d.policies.insert(policy.into(), vec![role.name.clone()]);
+        d.roles.insert(role.name.clone(), role);
+    });
+    let status = json!({"nodesInstanceRoleArn": arn, "managed": {"policies": [policy], "roleRegion": "us-west-2"}});
+    let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+    for (found, is_read) in [
+        (None, true),
+        (Some(profile(ProfileStatus::Active, &[])), true),
+        (Some(profile(ProfileStatus::Active, &desired.selectors)), false),
+        (Some(profile(ProfileStatus::Creating, &desired.selectors)), false),
+    ] {
+        stub.update(|d| d.fargate = found.iter().map(|found| (found.name.clone(), found.clone())).collect());
+        let (fake, broken) = (FakeCluster::new(&stub), RejectedFields::default());
+        let observed = resolve_and_observe(&fake.observer(), desired.clone(), broken, &references, &status).await;
+        let (resolved, observed) = observed.expect("the observed state").expect("a resolved group");
+        assert!(observed.is_role_ready && resolved.role_arn == arn, "{observed:?}");
+        assert_eq!(observed.role.is_some(), is_read, "{found:?}");
+    }
 }
 
 /// The controller derives one profile name and one role for `a-b/c` and `a/b-c`. The deletion of one group must not

@@ -1368,6 +1368,28 @@ fn trust_policy_of_the_own_role_is_repaired() {
     assert!(reason == Reason::OwnershipConflict && message.contains("podExecutionRoleArn"), "{message}");
 }
 
+/// EKS refuses a profile whose role does not trust it. The group would be stalled until a user repairs the role.
+#[test]
+fn trust_policy_is_repaired_before_the_next_profile() {
+    let changed = |tags: fn(&ResolvedGroup) -> Vec<Tag>| {
+        converged().with_spec(OTHER).with(|s| {
+            let trust_policy = Some(s.resolved.trust_policy.replace("fargateprofile/demo/", "fargateprofile/renamed/"));
+            let tags = tags(&s.resolved);
+            s.observed.role = Some(Role { trust_policy, tags, ..untagged_role(&s.resolved, "us-west-2") });
+        })
+    };
+    let own = changed(|r| iam_tags(&r.ownership_tags, "us-west-2"));
+    assert_eq!(own.step_names(), ["UpdateStatus", "UpdateTrustPolicy", "CreateFargateProfile"]);
+    let without_profile = |scenario: Scenario| scenario.with(|s| s.observed.profiles.clear());
+    let untagged = without_profile(changed(|_| Vec::new()));
+    assert_eq!(untagged.step_names(), ["UpdateStatus", "CreateFargateProfile"], "its status shows the role as its own");
+    let of_another_group = without_profile(changed(|r| {
+        r.ownership_tags.iter().map(|tag| Tag { key: tag.key.clone(), value: "other".into() }).collect()
+    }));
+    assert_eq!(blocked(&of_another_group.plan()).0, Reason::OwnershipConflict);
+    assert!(!of_another_group.step_names().contains(&"CreateFargateProfile"));
+}
+
 #[test]
 fn deletion_keeps_the_role_of_another_region() {
     let scenario = converged();
