@@ -441,7 +441,9 @@ def test_settled_groups_cost_one_list_call_per_cluster(own_cloud, start_controll
     cloud.control("POST", "reset-log")
     wait_reconciles(groups, 4)
     counts = cloud.control("GET", "calls")
-    assert counts["writes"] == {} and "eks:DescribeFargateProfile" not in counts["reads"]
+    assert counts["writes"] == {}
+    # Each profile is described once in three resync periods.
+    assert counts["reads"].get("eks:DescribeFargateProfile", 0) <= 2 * len(groups), counts
     assert counts["reads"].get("eks:ListFargateProfiles", 0) <= 8, counts
 
 

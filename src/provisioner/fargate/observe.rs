@@ -27,8 +27,11 @@ use crate::provisioner::role_region::{RegionClaim, other_region, region_claim};
 use crate::provisioner::role_users::{KeptEntry, profile_user};
 use crate::provisioner::{GroupId, join};
 
-/// Cache age for profiles of an idle group. Only the tags of a profile can change, so an hour is enough.
+/// Longest cache age for profiles of an idle group. EKS changes only the tags of a profile, and the list shows a deleted
+/// one, unless a user creates another of its name before the next list.
 const IDLE_MAX_AGE: Duration = Duration::from_secs(3600);
+/// The same as a multiple of the age of shared reads, which is half a resync period.
+const IDLE_SHARED_READS: u32 = 6;
 
 /// Looks up the cluster and the subnets that the spec refers to.
 pub(crate) async fn references(o: &Observer<'_>, desired: &DesiredSpec) -> ObserveResult<References> {
@@ -47,7 +50,8 @@ pub(crate) async fn observed_state(
     status: &InstanceGroupStatus,
 ) -> ObserveResult<ObservedState> {
     let aws = ObserveError::Aws;
-    let age = if o.max_cache_age < o.shared_max_cache_age { o.max_cache_age } else { IDLE_MAX_AGE };
+    let idle = o.shared_max_cache_age.saturating_mul(IDLE_SHARED_READS).min(IDLE_MAX_AGE);
+    let age = if o.max_cache_age < o.shared_max_cache_age { o.max_cache_age } else { idle };
     let profiles = read_profiles(o, &r.desired.cluster, &r.names, status, (o.max_cache_age, age)).await?;
     let policies = std::slice::from_ref(&r.managed_policy);
     let is_role_ready = r.is_own_role

@@ -1,6 +1,7 @@
 //! Tests of observing a group.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use serde_json::{Value, json};
 
@@ -19,6 +20,7 @@ use crate::aws::{AccessEntry, Cluster, InstanceProfile, Role, Tag};
 use crate::ownership::ownership_tags;
 use crate::plan::Outcome;
 use crate::provisioner::name_form::NameForm;
+use crate::provisioner::observe::Observer;
 use crate::provisioner::observe::fake::FakeCluster;
 use crate::provisioner::rejected_fields::RejectedFields;
 use crate::provisioner::{DeleteRequest, Provisioner as _};
@@ -114,6 +116,15 @@ fn group_with_own_role() -> (GroupId, Role) {
     let arn = format!("arn:aws:iam::1:role/{name}");
     let role = Role { name, arn, tags: ownership_tags("demo", &id), ..Role::default() };
     (id, role)
+}
+
+/// A spec with one selector, and without a role.
+fn fargate_spec() -> InstanceGroupSpec {
+    serde_json::from_value(json!({
+        "provisioner": "eks-fargate", "strategy": {"type": "managed"},
+        "eks-fargate": {"clusterName": "demo", "selectors": [{"namespace": "team"}]},
+    }))
+    .expect("a spec")
 }
 
 /// A user breaks aws-auth while a group is deleted. The entry of its role would stay forever, and admit any later role
@@ -307,12 +318,7 @@ async fn deleted_entry_of_a_role_that_a_profile_of_the_group_still_has_is_missin
 async fn own_role_is_read_before_a_profile_is_created() {
     let (id, role) = group_with_own_role();
     let arn = role.arn.clone();
-    let spec: InstanceGroupSpec = serde_json::from_value(json!({
-        "provisioner": "eks-fargate", "strategy": {"type": "managed"},
-        "eks-fargate": {"clusterName": "demo", "selectors": [{"namespace": "team"}]},
-    }))
-    .expect("a spec");
-    let desired = desired::parse(&id, &spec).expect("a valid spec");
+    let desired = desired::parse(&id, &fargate_spec()).expect("a valid spec");
     let references = References { cluster: Some(cluster("demo")), ..References::default() };
     let names = ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2");
     let profile = |status: ProfileStatus, selectors: &[FargateSelector]| FargateProfile {
@@ -345,6 +351,38 @@ async fn own_role_is_read_before_a_profile_is_created() {
         let (resolved, observed) = observed.expect("the observed state").expect("a resolved group");
         assert!(observed.is_role_ready && resolved.role_arn == arn, "{observed:?}");
         assert_eq!(observed.role.is_some(), is_read, "{found:?}");
+    }
+}
+
+/// A user edits a tag of a profile, or removes the ownership tags. The group would not notice it for an hour, however
+/// short the resync period is, and whether or not a user requests a reconcile.
+#[tokio::test]
+async fn idle_profile_is_described_again_after_some_resyncs_and_on_request() {
+    let (id, role) = group_with_own_role();
+    let desired = desired::parse(&id, &fargate_spec()).expect("a valid spec");
+    let references = References { cluster: Some(cluster("demo")), ..References::default() };
+    let profile = FargateProfile {
+        name: ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2").first_profile,
+        arn: "arn".into(),
+        role_arn: role.arn,
+        subnets: vec![],
+        selectors: desired.selectors.clone(),
+        status: ProfileStatus::Active,
+        issues: vec![],
+        tags: ownership_tags("demo", &id),
+    };
+    // An idle group accepts for each read what it accepts for shared reads; a request accepts no cached answer.
+    for (age, expected) in [(Duration::from_hours(1), 1), (Duration::from_nanos(1), 2), (Duration::ZERO, 2)] {
+        let stub = Arc::new(FakeAws::default());
+        stub.update(|d| _ = d.fargate.insert(profile.name.clone(), profile.clone()));
+        let (fake, status) = (FakeCluster::new(&stub), InstanceGroupStatus::default());
+        for _ in 0..2 {
+            let observer = Observer { max_cache_age: age, shared_max_cache_age: age, ..fake.observer() };
+            let broken = RejectedFields::default();
+            let observed = resolve_and_observe(&observer, desired.clone(), broken, &references, &status).await;
+            assert!(observed.expect("the observed state").is_some());
+        }
+        assert_eq!(stub.calls("Fargate profile"), expected, "{age:?}");
     }
 }
 
