@@ -99,7 +99,7 @@ pub(crate) fn profile(
     builder.plan.set_outcome_once(waiting(phase, format!("EKS is creating the Fargate profile {name}")));
 }
 
-/// Whether the status shows that the role had the tags of the group and its region, and nobody set those of another group.
+/// Whether the status shows that the role had the tags of the group and its region, and it has none of another group.
 fn is_recorded_role(role: &Role, input: &PlanInput) -> bool {
     let (r, status) = (input.resolved, input.status);
     let region = status.managed.as_ref().and_then(|managed| managed.role_region.as_ref());

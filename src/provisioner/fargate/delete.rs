@@ -46,6 +46,8 @@ pub struct DeleteInput<'a> {
     pub untagged_role: Option<&'a str>,
     /// The controller-created role; read once the profiles are deleted.
     pub previous_role: Option<&'a PreviousRole>,
+    /// The name of the recorded role, if its tags do not show anymore that it is the group's. The role is then kept.
+    pub unproven_role: Option<&'a str>,
     /// The controller-created role if others use it, by name, and who does. The role is then kept.
     pub role_in_use: Option<(&'a str, &'a str)>,
     /// The group's aws-auth entries that no other group uses.
@@ -227,6 +229,11 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
     }
     if let Some((role, user)) = input.role_in_use {
         let message = format!("keeping the role {role}: {user} uses it; delete it manually once nothing uses it");
+        builder.events.push(Event::warning(EventReason::RoleRetained, message));
+    }
+    if let Some(role) = input.unproven_role {
+        let message =
+            format!("keeping the role {role}: its tags do not show that it is this group's; delete it manually");
         builder.events.push(Event::warning(EventReason::RoleRetained, message));
     }
     if input.id.has_finalizer {

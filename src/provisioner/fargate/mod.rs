@@ -27,6 +27,7 @@ pub(crate) mod simulate;
 #[cfg(test)]
 mod tests;
 pub mod unchanged_parts;
+pub(crate) mod unused_role;
 
 use async_trait::async_trait;
 
@@ -134,6 +135,7 @@ impl Provisioner for Fargate {
             unseen: unseen_profile(o, &request).map(String::as_str),
             untagged_role: remaining.untagged_role.as_deref(),
             previous_role: remaining.previous_role.as_ref(),
+            unproven_role: remaining.unproven_role.as_deref(),
             role_in_use: remaining.role_in_use.as_ref().map(|(role, user)| (role.as_str(), user.as_str())),
             aws_auth_entries: &remaining.aws_auth_entries,
             access_entries: &remaining.access_entries,

@@ -11,7 +11,7 @@ use super::names::ProfileNames;
 use super::observed::{ObservedProfiles, ObservedState, PreviousRole, recorded_role_id};
 use super::ownership::{OwnershipEvidence, RemainingProfiles, has_created_resources};
 use super::resolve::{References, ResolvedGroup};
-use super::role::reason_to_keep;
+use super::unused_role::{observe_unused_role, present_auth_entry, role_of_deleted_group, role_user};
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries::JoinMethod;
 use crate::auth::aws_auth::{AuthEntry, AuthEntryState};
@@ -19,11 +19,11 @@ use crate::aws::fargate::{FargateProfile, ProfileStatus, RouteTable};
 use crate::aws::{AccessEntry, NewAccessEntry, Role, Tag};
 use crate::index::profile_queue::QueuePosition;
 use crate::index::shared_entries::{EntryDisposition, entries_to_remove, entry_disposition};
-use crate::ownership::{has_foreign_tags, has_ownership_tags, is_adopted};
+use crate::ownership::{has_foreign_tags, has_ownership_tags};
 use crate::provisioner::observe::network::network;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::provisioner::rejected_fields::Part;
-use crate::provisioner::role_region::{RegionClaim, other_region, region_claim};
+use crate::provisioner::role_region::{RegionClaim, region_claim};
 use crate::provisioner::role_users::{KeptEntry, profile_user};
 use crate::provisioner::{GroupId, join};
 
@@ -113,6 +113,7 @@ pub(crate) async fn observed_state(
         kept_auth_entries,
         kept_access_entries,
         previous_role: None,
+        has_untagged_role: false,
         rivals: o.group_index.profile_rivals(&r.desired.id, has_created_resources(status)),
         is_derived_role_shared: o.group_index.is_role_shared(&r.derived_role_arn, &key)
             || !o.group_index.aws_auth_users(&r.derived_role_arn, &key).is_empty()
@@ -130,42 +131,10 @@ pub(crate) async fn observed_state(
     if claim.is_some() && (!is_claimed || state.tag_retry_pending) {
         o.process_state.set_role_region_checked(&key);
     }
-    let had_own_role = status.managed.as_ref().is_some_and(|m| !m.policies.is_empty());
-    if had_own_role && !r.uses_derived_role() && !state.is_derived_role_shared && is_aws_auth_readable {
-        state.previous_role = read_own_role(o, &r.names.role, &r.ownership_tags, &r.region, status).await?;
-        let arn = &r.derived_role_arn;
-        let is_in_use = state.profiles.iter().any(|profile| profile.role_arn == *arn);
-        // The role of a profile that the group still has stays as well, until the profile is gone.
-        if state.previous_role.is_some() && !is_in_use && profile_user(o, &r.desired.cluster, arn).await?.is_some() {
-            (state.previous_role, state.is_derived_role_shared) = (None, true);
-        }
-        if !is_in_use && !state.is_derived_role_shared {
-            let entry = entry_of_unused_role(o, r, state.previous_role.as_ref(), status).await?;
-            let is_known = state.unused_access_entries.iter().any(|known| known.principal == *arn);
-            state.unused_access_entries.extend(entry.filter(|_| !is_known));
-        }
+    if is_aws_auth_readable {
+        observe_unused_role(o, r, status, &mut state).await?;
     }
     Ok(state)
-}
-
-/// The access entry of the role that is about to be deleted, or is gone. EKS may have created it while the pods joined
-/// through aws-auth, so that the status does not record it.
-async fn entry_of_unused_role(
-    o: &Observer<'_>,
-    r: &ResolvedGroup,
-    previous: Option<&PreviousRole>,
-    status: &InstanceGroupStatus,
-) -> ObserveResult<Option<AccessEntry>> {
-    let recorded = status.managed.as_ref().map(|m| m.policies.as_slice()).unwrap_or_default();
-    let is_deleted = match previous {
-        Some(previous) => reason_to_keep(previous, recorded).is_none(),
-        None => o.inventory.aws().iam.get_role(&r.names.role).await.map_err(ObserveError::Aws)?.is_none(),
-    };
-    if !is_deleted {
-        return Ok(None);
-    }
-    let key = r.desired.id.key();
-    join::remaining_access_entry(o, &key, &r.desired.cluster, &r.derived_role_arn, status, true).await
 }
 
 /// The recorded keys of tags that the spec dropped and that EKS does not show, although it may soon.
@@ -280,11 +249,6 @@ fn classify_previous_roles<'r>(
     (unused, kept)
 }
 
-/// A role's aws-auth entry, if it has the content that the controller writes.
-fn present_auth_entry(o: &Observer<'_>, role_arn: &str) -> Option<AuthEntry> {
-    Some(AuthEntry::for_pods(role_arn)).filter(|entry| o.map_roles.entry_state(entry) == AuthEntryState::Present)
-}
-
 async fn previous_access_entries(
     o: &Observer<'_>,
     r: &ResolvedGroup,
@@ -333,40 +297,6 @@ fn queue_position(o: &Observer<'_>, id: &GroupId, cluster: &str, status: &Instan
     o.group_index.profile_queue_position(cluster, since, &id.key(), o.now)
 }
 
-/// Reads the controller-created role and its policies. `None` if it does not exist or this group does not own it.
-async fn read_own_role(
-    o: &Observer<'_>,
-    name: &str,
-    ownership: &[Tag],
-    region: &str,
-    status: &InstanceGroupStatus,
-) -> ObserveResult<Option<PreviousRole>> {
-    let aws = ObserveError::Aws;
-    let iam = &o.inventory.aws().iam;
-    let adopted = status.managed.as_ref().and_then(|m| m.adopted.as_ref()).and_then(|a| a.role.as_ref());
-    let ours = |r: &Role| has_ownership_tags(&r.tags, ownership) || is_adopted(&r.id, &r.tags, adopted, ownership);
-    let Some(role) = iam.get_role(name).await.map_err(aws)?.filter(ours) else { return Ok(None) };
-    let attached_policies = iam.attached_policies(name).await.map_err(aws)?;
-    let inline_policies = iam.inline_policies(name).await.map_err(aws)?;
-    let other_region = other_region(Some(&role), &[], adopted == Some(&role.id), region);
-    let instance_profile = iam.profiles_of_role(name).await.map_err(aws)?.into_iter().map(|held| held.name).next();
-    Ok(Some(PreviousRole { role, attached_policies, inline_policies, other_region, instance_profile }))
-}
-
-/// Who uses the controller-created role besides the group: its pods or instances would get no credentials without the role.
-async fn role_user(
-    o: &Observer<'_>,
-    id: &GroupId,
-    cluster: &str,
-    previous: &PreviousRole,
-) -> ObserveResult<Option<String>> {
-    if o.group_index.is_role_shared(&previous.role.arn, &id.key()) {
-        return Ok(Some("another group".to_owned()));
-    }
-    let of_profile = || previous.instance_profile.as_ref().map(|name| format!("the instance profile {name}"));
-    Ok(profile_user(o, cluster, &previous.role.arn).await?.or_else(of_profile))
-}
-
 /// The remaining resources of a group that is being deleted.
 pub(crate) struct RemainingResources {
     /// The group's profiles.
@@ -375,6 +305,8 @@ pub(crate) struct RemainingResources {
     pub untagged_role: Option<String>,
     /// The controller-created role, once the profiles are deleted.
     pub previous_role: Option<PreviousRole>,
+    /// The name of the recorded role, if its tags do not show anymore that it is the group's.
+    pub unproven_role: Option<String>,
     /// The controller-created role if others use it, by name, and who does.
     pub role_in_use: Option<(String, String)>,
     /// The group's aws-auth entries that no other group uses.
@@ -409,6 +341,7 @@ pub async fn remaining_resources(
         profiles: RemainingProfiles::classify(found, &all_names[0], ownership, evidence),
         untagged_role: None,
         previous_role: None,
+        unproven_role: None,
         role_in_use: None,
         aws_auth_entries: Vec::new(),
         access_entries: Vec::new(),
@@ -425,7 +358,8 @@ pub async fn remaining_resources(
     if !own.is_empty() || unverified.is_some() || !disowned.is_empty() || contested.is_some() {
         return Ok(remaining);
     }
-    remaining.previous_role = previous_role(o, &all_names, ownership, status).await?;
+    let role = role_of_deleted_group(o, &all_names, ownership, status).await?;
+    (remaining.previous_role, remaining.unproven_role) = (role.own, role.unproven);
     if let Some(previous) = remaining.previous_role.take_if(|previous| previous.other_region.is_none()) {
         match role_user(o, id, cluster, &previous).await? {
             Some(user) => remaining.role_in_use = Some((previous.role.name, user)),
@@ -449,26 +383,6 @@ async fn unclaimed_role(
     let role = o.inventory.aws().iam.get_role(derived).await.map_err(ObserveError::Aws)?;
     let unclaimed = role.filter(|r| !has_ownership_tags(&r.tags, ownership) && !has_foreign_tags(&r.tags, ownership));
     Ok(unclaimed.map(|role| role.name))
-}
-
-/// The group's role under one of its names; that of this region before the recorded one of another region.
-async fn previous_role(
-    o: &Observer<'_>,
-    all_names: &[ProfileNames],
-    ownership: &[Tag],
-    status: &InstanceGroupStatus,
-) -> ObserveResult<Option<PreviousRole>> {
-    let mut previous: Option<PreviousRole> = None;
-    for names in all_names {
-        // The role of another region's group with the same identity has one of these names, and the same three tags.
-        if previous.as_ref().is_none_or(|previous| previous.other_region.is_some()) {
-            let found = read_own_role(o, &names.role, ownership, &o.inventory.aws().region, status).await?;
-            let is_recorded = |role: &Role| status.nodes_instance_role_arn.as_ref() == Some(&role.arn);
-            let found = found.filter(|p| p.other_region.is_none() || is_recorded(&p.role));
-            previous = found.or(previous);
-        }
-    }
-    Ok(previous)
 }
 
 /// Reads the entries in aws-auth and the access entries of the group's roles.

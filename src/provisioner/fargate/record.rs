@@ -4,6 +4,7 @@ use super::input::PlanInput;
 use super::join::join_planner;
 use super::observed::ObservedProfiles;
 use super::plan_builder::FargatePlanBuilder;
+use super::role::has_unrecorded_role;
 use crate::api::ManagedAttributes;
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::NewAccessEntry;
@@ -49,7 +50,10 @@ pub(crate) fn managed_attributes(
         auth_entries: [planner.owned_auth_entries(joined, &r.role_arn, &auth), previous_auth].concat(),
         access_entries: [planner.owned_access_entries(joined, &access), previous_access].concat(),
         role_region: role_region(input).or(old.role_region.clone()),
-        policies: if r.is_own_role { vec![r.managed_policy.clone()] } else { old.policies },
+        policies: match r.is_own_role || old.policies.is_empty() && has_unrecorded_role(input, found) {
+            true => vec![r.managed_policy.clone()],
+            false => old.policies,
+        },
         ..old
     }
 }

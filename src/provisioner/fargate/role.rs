@@ -123,10 +123,11 @@ pub(crate) fn remove_unused(input: &PlanInput, builder: &mut FargatePlanBuilder)
     if input.resolved.uses_derived_role() || input.observed.is_derived_role_shared {
         return;
     }
-    let has_entry = |entry: &AccessEntry| entry.principal == input.resolved.derived_role_arn;
+    let arn = &input.resolved.derived_role_arn;
+    let is_in_use = input.observed.profiles.iter().any(|profile| profile.role_arn == *arn);
     match &input.observed.previous_role {
-        // The record of policies is the reason to look for that entry until the entry is gone.
-        None if input.observed.unused_access_entries.iter().any(has_entry) => {}
+        // The record of policies is the reason to look for the role and its entries until they are gone.
+        None if is_in_use || input.observed.has_untagged_role || has_unused_entry(input) => {}
         None => managed.policies.clear(),
         Some(previous) => match reason_to_keep(previous, &managed.policies) {
             // The group's pods run with another role, so nothing waits for this one. The deletion of the group does.
@@ -139,6 +140,22 @@ pub(crate) fn remove_unused(input: &PlanInput, builder: &mut FargatePlanBuilder)
             None => push_delete(previous, &mut builder.plan),
         },
     }
+}
+
+/// Whether the role that the controller creates has an entry that is about to be removed.
+fn has_unused_entry(input: &PlanInput) -> bool {
+    let (arn, observed) = (&input.resolved.derived_role_arn, input.observed);
+    observed.unused_auth_entries.iter().any(|entry| entry.role_arn == *arn)
+        || observed.unused_access_entries.iter().any(|entry| entry.principal == *arn)
+}
+
+/// Whether the controller-created role exists, or is left with an entry, although the spec names another role. A status
+/// that was lost does not record it.
+pub(crate) fn has_unrecorded_role(input: &PlanInput, found: &ObservedProfiles) -> bool {
+    let (r, observed) = (input.resolved, input.observed);
+    let is_found = || observed.previous_role.is_some() || has_unused_entry(input);
+    let is_in_use = found.own.iter().any(|profile| profile.role_arn == r.derived_role_arn);
+    !r.uses_derived_role() && (is_in_use || input.status.managed.is_none() && is_found())
 }
 
 /// Why an unused role is not deleted. `ours` are the policies that the controller attached.

@@ -3,7 +3,7 @@
 use super::observed::{ObservedProfiles, ObservedState};
 use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
-use crate::aws::Role;
+use crate::aws::{Role, Tag};
 use crate::ownership::is_owned;
 use crate::provisioner::role_region::{OtherRegion, other_region};
 
@@ -21,6 +21,15 @@ pub fn role_of_other_region(
 
 /// Whether the controller-created role provably belongs to this group.
 pub(crate) fn is_own_role(role: &Role, resolved: &ResolvedGroup, status: &InstanceGroupStatus) -> bool {
-    let adopted = status.managed.as_ref().and_then(|m| m.adopted.as_ref()).and_then(|a| a.role.as_ref());
-    is_owned(&role.id, &role.tags, adopted, &resolved.ownership_tags)
+    owns_role(role, &resolved.ownership_tags, status)
+}
+
+/// The same for a group whose spec is not resolved.
+pub(crate) fn owns_role(role: &Role, ownership: &[Tag], status: &InstanceGroupStatus) -> bool {
+    is_owned(&role.id, &role.tags, adopted_role(status), ownership)
+}
+
+/// The id of the role that the group adopted.
+pub(crate) fn adopted_role(status: &InstanceGroupStatus) -> Option<&String> {
+    status.managed.as_ref().and_then(|m| m.adopted.as_ref()).and_then(|a| a.role.as_ref())
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 
 use super::names::ProfileNames;
 use super::observe::{RemainingResources, remaining_resources};
-use super::observed::ObservedProfiles;
+use super::observed::{ObservedProfiles, ObservedState};
 use super::ownership::{OwnershipEvidence, RecordedOwner};
 use super::resolve::References;
 use super::{Fargate, desired, resolve_and_observe};
@@ -118,11 +118,11 @@ fn group_with_own_role() -> (GroupId, Role) {
     (id, role)
 }
 
-/// A spec with one selector, and without a role.
-fn fargate_spec() -> InstanceGroupSpec {
+/// A spec with one selector, and perhaps a role.
+fn fargate_spec(role: Option<&str>) -> InstanceGroupSpec {
+    let settings = json!({"clusterName": "demo", "selectors": [{"namespace": "team"}], "podExecutionRoleArn": role});
     serde_json::from_value(json!({
-        "provisioner": "eks-fargate", "strategy": {"type": "managed"},
-        "eks-fargate": {"clusterName": "demo", "selectors": [{"namespace": "team"}]},
+        "provisioner": "eks-fargate", "strategy": {"type": "managed"}, "eks-fargate": settings,
     }))
     .expect("a spec")
 }
@@ -253,63 +253,96 @@ async fn access_entry_of_eks_goes_with_the_role_that_is_no_longer_used() {
     assert_eq!(unused_entries(&[]).await, [], "the controller has no role to delete");
 }
 
-/// A lock keeps a profile whose role the spec no longer names, and a user deletes the entry of that role. The pods of the
-/// profile would lose the cluster until the lock is removed.
+/// A user removed the status after the spec named another role, or took the tags off the role that the controller created.
+/// The role would stay with its entry until the group is deleted.
 #[tokio::test]
-async fn deleted_entry_of_a_role_that_a_profile_of_the_group_still_has_is_missing() {
-    let stub = Arc::new(FakeAws::default());
+async fn unused_own_role_is_looked_for_until_it_is_gone() {
     let (id, role) = group_with_own_role();
-    let (arn, forged) = (role.arn.clone(), "arn:aws:iam::1:role/forged");
-    let spec: InstanceGroupSpec = serde_json::from_value(json!({
-        "provisioner": "eks-fargate", "strategy": {"type": "managed"},
-        "eks-fargate": {
-            "clusterName": "demo",
-            "selectors": [{"namespace": "team"}],
-            "podExecutionRoleArn": "arn:aws:iam::1:role/given",
-        },
-    }))
-    .expect("a spec");
-    let desired = desired::parse(&id, &spec).expect("a valid spec");
-    let profile = FargateProfile {
-        name: ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2").first_profile,
+    let (name, arn, given) = (role.name.clone(), role.arn.clone(), "arn:aws:iam::1:role/given");
+    let desired = desired::parse(&id, &fargate_spec(Some(given))).expect("a valid spec");
+    let references = References { cluster: Some(cluster("demo")), ..References::default() };
+    let names = ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2");
+    let profile = |name: String, role: &str| FargateProfile {
+        name,
         arn: "arn".into(),
-        role_arn: arn.clone(),
+        role_arn: role.into(),
         subnets: vec![],
         selectors: desired.selectors.clone(),
         status: ProfileStatus::Active,
         issues: vec![],
         tags: ownership_tags("demo", &id),
     };
-    let set_status = |status| {
-        let profile = FargateProfile { status, ..profile.clone() };
-        stub.update(|d| _ = d.fargate.insert(profile.name.clone(), profile));
-    };
-    set_status(ProfileStatus::Active);
-    let missing = async |mode: &str, managed: Value| {
-        let cluster = Cluster { authentication_mode: mode.into(), ..cluster("demo") };
-        stub.update(|d| _ = d.clusters.insert("demo".into(), cluster.clone()));
-        let references = References { cluster: Some(cluster), ..References::default() };
-        let status = serde_json::from_value(json!({"managed": managed})).expect("a status");
-        let (fake, broken) = (FakeCluster::new(&stub), RejectedFields::default());
+    let (old, new) = (profile(names.first_profile.clone(), &arn), profile(names.replacement_name("x"), given));
+    let entry = AuthEntry::for_pods(&arn);
+    let map_roles = aws_auth::add_entries(None, std::slice::from_ref(&entry)).unwrap().unwrap();
+    let stub = Arc::new(FakeAws::default());
+    stub.update(|d| _ = d.roles.insert(name.clone(), role));
+    let observed = async |profiles: &[&FargateProfile], status: Value| -> ObservedState {
+        stub.update(|d| d.fargate = profiles.iter().map(|p| (p.name.clone(), (*p).clone())).collect());
+        let status = serde_json::from_value(status).expect("a status");
+        let (fake, broken) = (FakeCluster::new(&stub).with_map_roles(&map_roles), RejectedFields::default());
         let found = resolve_and_observe(&fake.observer(), desired.clone(), broken, &references, &status).await;
-        let (_, observed) = found.expect("the observed state").expect("a resolved group");
-        let access_entries: Vec<_> = observed.missing_access_entries.into_iter().map(|entry| entry.principal).collect();
-        (observed.missing_auth_entries, access_entries)
+        found.expect("the observed state").expect("a resolved group").1
     };
-    let (none, by_aws_auth) = ((vec![], vec![]), json!({"authEntries": [arn, forged]}));
-    let by_access_entry = json!({"accessEntries": [arn, forged]});
-    let access_entry = (vec![], vec![arn.clone()]);
-    assert_eq!(missing("API", by_access_entry.clone()).await, access_entry, "the record alone lets no role in");
-    assert_eq!(missing("API_AND_CONFIG_MAP", by_access_entry.clone()).await, access_entry);
-    assert_eq!(missing("API", by_aws_auth.clone()).await, access_entry, "the cluster does not read aws-auth any more");
-    assert_eq!(missing("CONFIG_MAP", by_aws_auth).await, (vec![AuthEntry::for_pods(&arn)], vec![]));
-    assert_eq!(missing("API", json!({})).await, none, "the controller did not create the entry");
-    set_status(ProfileStatus::Deleting);
-    assert_eq!(missing("API", by_access_entry.clone()).await, none, "EKS deletes its pods");
-    set_status(ProfileStatus::Active);
-    let kind = "FARGATE_LINUX".to_owned();
-    stub.update(|d| d.access_entries.push(AccessEntry { principal: arn.clone(), kind, created: None, tags: vec![] }));
-    assert_eq!(missing("API", by_access_entry).await, none, "it is there");
+    for (profiles, status, case) in [
+        (&[&old, &new][..], json!({}), "its own profile has the role"),
+        (&[], json!({}), "a new group"),
+        (&[&new], json!({"managed": {}}), "the status shows that there is none"),
+    ] {
+        let found = observed(profiles, status).await;
+        assert!(found.previous_role.is_none() && found.unused_auth_entries.is_empty(), "{case}: {found:?}");
+    }
+    assert_eq!(stub.calls("role"), 0);
+    stub.update(|d| d.denied = Some("role"));
+    assert!(observed(&[&new], json!({})).await.previous_role.is_none(), "a given role needs no permissions");
+    stub.update(|d| d.denied = None);
+    let lost = observed(&[&new], json!({})).await;
+    assert_eq!((lost.previous_role.is_some(), lost.unused_auth_entries), (true, vec![entry.clone()]));
+    let recorded = || json!({"managed": {"policies": ["p"]}});
+    for (tags, is_untagged) in [(vec![], true), (ownership_tags("other", &id), false)] {
+        stub.update(|d| d.roles.get_mut(&name).expect("the role").tags = tags);
+        let found = observed(&[&new], recorded()).await;
+        assert_eq!((found.has_untagged_role, found.previous_role.is_none()), (is_untagged, true));
+        assert_eq!(found.unused_auth_entries, [], "the role stays");
+    }
+    stub.update(|d| d.roles.clear());
+    let gone = observed(&[&new], recorded()).await;
+    assert_eq!((gone.has_untagged_role, gone.unused_auth_entries), (false, vec![entry]));
+}
+
+/// A user took the tags off the role that the controller created. Nobody would know that the deletion leaves it.
+#[tokio::test]
+async fn deletion_reports_the_role_that_lost_its_tags() {
+    let (id, role) = group_with_own_role();
+    let (name, settings) = (role.name.clone(), Settings::default());
+    let stub = Arc::new(FakeAws::default());
+    let own = ownership_tags("demo", &id);
+    for (policies, tags, is_reported) in [
+        (vec!["p"], own.clone(), false),
+        (vec!["p"], vec![], true),
+        (vec!["p"], ownership_tags("other", &id), true),
+        (vec![], vec![], false),
+    ] {
+        stub.update(|d| _ = d.roles.insert(name.clone(), Role { tags: tags.clone(), ..role.clone() }));
+        let status = json!({
+            "nodesInstanceRoleArn": role.arn, "fargate": {"cluster": "demo"}, "managed": {"policies": policies},
+        });
+        let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+        let request = DeleteRequest {
+            id: &id,
+            annotations: None,
+            spec: Some(fargate_spec(None)),
+            forbidden: vec![],
+            protected_by: None,
+            wrong_confirmation: None,
+            status: &status,
+            settings: &settings,
+        };
+        let plan = Fargate.plan_deletion(&FakeCluster::new(&stub).observer(), request).await.expect("a plan");
+        let deletes = plan.steps.iter().any(|planned| planned.step.name() == "DeleteRole");
+        let reports = plan.events.iter().any(|e| e.reason == "RoleRetained" && e.message.contains(&name));
+        assert_eq!((deletes, reports), (tags == own, is_reported), "{policies:?} {tags:?}: {plan:?}");
+    }
 }
 
 /// A user edited the trust policy of the group's role, and EKS creates no profile with it. A role that is not read cannot
@@ -318,7 +351,7 @@ async fn deleted_entry_of_a_role_that_a_profile_of_the_group_still_has_is_missin
 async fn own_role_is_read_before_a_profile_is_created() {
     let (id, role) = group_with_own_role();
     let arn = role.arn.clone();
-    let desired = desired::parse(&id, &fargate_spec()).expect("a valid spec");
+    let desired = desired::parse(&id, &fargate_spec(None)).expect("a valid spec");
     let references = References { cluster: Some(cluster("demo")), ..References::default() };
     let names = ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2");
     let profile = |status: ProfileStatus, selectors: &[FargateSelector]| FargateProfile {
@@ -359,7 +392,7 @@ async fn own_role_is_read_before_a_profile_is_created() {
 #[tokio::test]
 async fn idle_profile_is_described_again_after_some_resyncs_and_on_request() {
     let (id, role) = group_with_own_role();
-    let desired = desired::parse(&id, &fargate_spec()).expect("a valid spec");
+    let desired = desired::parse(&id, &fargate_spec(None)).expect("a valid spec");
     let references = References { cluster: Some(cluster("demo")), ..References::default() };
     let profile = FargateProfile {
         name: ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2").first_profile,
@@ -455,4 +488,63 @@ async fn untagged_profile_is_left_alone_while_a_group_of_the_same_names_may_own_
         let message = "the deletion of a group that created nothing keeps no other group from its profile";
         assert_eq!(records_cluster, status.shows_fargate_profile(), "{case}: {message}");
     }
+}
+
+/// A lock keeps a profile whose role the spec no longer names, and a user deletes the entry of that role. The pods of the
+/// profile would lose the cluster until the lock is removed.
+#[tokio::test]
+async fn deleted_entry_of_a_role_that_a_profile_of_the_group_still_has_is_missing() {
+    let stub = Arc::new(FakeAws::default());
+    let (id, role) = group_with_own_role();
+    let (arn, forged) = (role.arn.clone(), "arn:aws:iam::1:role/forged");
+    let spec: InstanceGroupSpec = serde_json::from_value(json!({
+        "provisioner": "eks-fargate", "strategy": {"type": "managed"},
+        "eks-fargate": {
+            "clusterName": "demo",
+            "selectors": [{"namespace": "team"}],
+            "podExecutionRoleArn": "arn:aws:iam::1:role/given",
+        },
+    }))
+    .expect("a spec");
+    let desired = desired::parse(&id, &spec).expect("a valid spec");
+    let profile = FargateProfile {
+        name: ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2").first_profile,
+        arn: "arn".into(),
+        role_arn: arn.clone(),
+        subnets: vec![],
+        selectors: desired.selectors.clone(),
+        status: ProfileStatus::Active,
+        issues: vec![],
+        tags: ownership_tags("demo", &id),
+    };
+    let set_status = |status| {
+        let profile = FargateProfile { status, ..profile.clone() };
+        stub.update(|d| _ = d.fargate.insert(profile.name.clone(), profile));
+    };
+    set_status(ProfileStatus::Active);
+    let missing = async |mode: &str, managed: Value| {
+        let cluster = Cluster { authentication_mode: mode.into(), ..cluster("demo") };
+        stub.update(|d| _ = d.clusters.insert("demo".into(), cluster.clone()));
+        let references = References { cluster: Some(cluster), ..References::default() };
+        let status = serde_json::from_value(json!({"managed": managed})).expect("a status");
+        let (fake, broken) = (FakeCluster::new(&stub), RejectedFields::default());
+        let found = resolve_and_observe(&fake.observer(), desired.clone(), broken, &references, &status).await;
+        let (_, observed) = found.expect("the observed state").expect("a resolved group");
+        let access_entries: Vec<_> = observed.missing_access_entries.into_iter().map(|entry| entry.principal).collect();
+        (observed.missing_auth_entries, access_entries)
+    };
+    let (none, by_aws_auth) = ((vec![], vec![]), json!({"authEntries": [arn, forged]}));
+    let by_access_entry = json!({"accessEntries": [arn, forged]});
+    let access_entry = (vec![], vec![arn.clone()]);
+    assert_eq!(missing("API", by_access_entry.clone()).await, access_entry, "the record alone lets no role in");
+    assert_eq!(missing("API_AND_CONFIG_MAP", by_access_entry.clone()).await, access_entry);
+    assert_eq!(missing("API", by_aws_auth.clone()).await, access_entry, "the cluster does not read aws-auth any more");
+    assert_eq!(missing("CONFIG_MAP", by_aws_auth).await, (vec![AuthEntry::for_pods(&arn)], vec![]));
+    assert_eq!(missing("API", json!({})).await, none, "the controller did not create the entry");
+    set_status(ProfileStatus::Deleting);
+    assert_eq!(missing("API", by_access_entry.clone()).await, none, "EKS deletes its pods");
+    set_status(ProfileStatus::Active);
+    let kind = "FARGATE_LINUX".to_owned();
+    stub.update(|d| d.access_entries.push(AccessEntry { principal: arn.clone(), kind, created: None, tags: vec![] }));
+    assert_eq!(missing("API", by_access_entry).await, none, "it is there");
 }

@@ -267,6 +267,7 @@ fn new_group(extra: &str) -> Scenario {
         entries_of_others: vec![],
         unused_access_entries: vec![],
         previous_role: None,
+        has_untagged_role: false,
         rivals: Default::default(),
         is_derived_role_shared: false,
         unseen_tags: Default::default(),
@@ -771,6 +772,21 @@ fn own_role_survives_changes_between_roles() {
     }
 }
 
+/// A user removed the status while the old profile ran pods with the own role, or took the tags off that role. Nothing
+/// would look for the role once the profile is gone.
+#[test]
+fn own_role_stays_recorded_until_it_is_gone() {
+    let policies = |s: &Scenario| s.status.managed.clone().expect("a record").policies;
+    let lost = pass(converged().with_spec(GIVEN), 1).with(|s| s.status = InstanceGroupStatus::default());
+    let rebuilt = pass(lost, 1);
+    let policy = rebuilt.resolved.managed_policy.clone();
+    assert_eq!(policies(&rebuilt), std::slice::from_ref(&policy));
+    let untagged = settle(rebuilt.clone().with(|s| s.observed.has_untagged_role = true));
+    assert_eq!((untagged.step_names(), untagged.observed.profiles.len()), (vec![], 1));
+    assert_eq!(policies(&untagged), [policy], "the tags may come back");
+    assert_eq!(policies(&settle(rebuilt)), Vec::<String>::new());
+}
+
 /// The pods run with another role, so what others did with the unused one blocks nothing. IAM deletes no role that an instance
 /// profile holds: without its policies, the instances would lose their permissions.
 #[test]
@@ -979,6 +995,7 @@ fn deletion_plan_from(
         untagged_role: None,
         tag_retry_pending: scenario.observed.tag_retry_pending,
         previous_role,
+        unproven_role: None,
         role_in_use: role_in_use.map(|role| (role, "another group")),
         aws_auth_entries: &auth,
         access_entries: &[],
