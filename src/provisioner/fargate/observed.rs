@@ -3,7 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::drift::immutable_drift;
-use super::ownership::{RecordedOwner, is_adoptable};
+use super::ownership::{RecordedOwner, is_adoptable, recorded_roles};
 use super::resolve::ResolvedGroup;
 use crate::api::{FargateStatus, InstanceGroupStatus};
 use crate::auth::access_entries as join;
@@ -106,8 +106,7 @@ impl<'a> ObservedProfiles<'a> {
                 || (adopted && !has_foreign_tags(&p.tags, &r.ownership_tags))
         };
         let recorded = status.fargate.as_ref().map_or(&[][..], |f| &f.profiles);
-        let roles: Vec<_> =
-            std::iter::once(&r.role_arn).chain(&status.nodes_instance_role_arn).map(String::as_str).collect();
+        let roles: Vec<_> = std::iter::once(r.role_arn.as_str()).chain(recorded_roles(status)).collect();
         let recorded_owner =
             |p: &FargateProfile| RecordedOwner::for_profile(p, recorded, &r.names.role, &roles, &r.ownership_tags);
         // A recorded profile that was not adopted had the tags before.

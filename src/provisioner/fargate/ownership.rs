@@ -30,9 +30,9 @@ impl<'a> OwnershipEvidence<'a> {
     pub fn from_status(named: Option<&'a str>, is_rejected: bool, status: &'a InstanceGroupStatus) -> Self {
         let named = named.filter(|arn| !arn.is_empty());
         let record = status.fargate.as_ref().filter(|_| recorded_cluster(status).is_some());
-        let known = record.and(status.nodes_instance_role_arn.as_deref());
+        let known = record.into_iter().flat_map(|_| recorded_roles(status));
         OwnershipEvidence {
-            roles: known.into_iter().chain(named.filter(|_| !is_rejected)).collect(),
+            roles: known.chain(named.filter(|_| !is_rejected)).collect(),
             recorded: record.map_or(&[], |record| &record.profiles),
             was_adopted: record.is_some_and(|record| record.adopted_hash.is_some()),
             rejected_spec_role: named.filter(|_| is_rejected && record.is_none()),
@@ -49,6 +49,13 @@ impl<'a> OwnershipEvidence<'a> {
 /// The cluster in which the controller created, or was about to create, resources for the group.
 pub(crate) fn recorded_cluster(status: &InstanceGroupStatus) -> Option<&String> {
     status.fargate.as_ref()?.cluster.as_ref().filter(|name| !name.is_empty())
+}
+
+/// The roles that the profiles of a group have or had: the recorded one, and those with an entry that the controller
+/// created. The entry of a previous role stays recorded until no profile uses the role.
+pub(crate) fn recorded_roles(status: &InstanceGroupStatus) -> impl Iterator<Item = &str> {
+    let managed = status.managed.iter().flat_map(|managed| managed.auth_entries.iter().chain(&managed.access_entries));
+    status.nodes_instance_role_arn.iter().chain(managed).map(String::as_str)
 }
 
 /// Whether the status shows that AWS resources were created.

@@ -93,6 +93,24 @@ fn outgoing_profile_with_edited_tags_keeps_its_record_and_its_role() {
     assert_eq!(settle(removed).observed.profiles.len(), 1);
 }
 
+/// The spec names another role, and the new profile is not created yet. The group would not replace the profile, and its
+/// deletion would wait forever.
+#[test]
+fn outgoing_profile_with_a_previous_role_is_tagged_again() {
+    let next = GIVEN.replace("role/given", "role/next");
+    let mut waiting = settle(converged().with_spec(GIVEN)).with_spec(&next);
+    waiting.observed.queue_position.ahead = 1;
+    let plan = waiting.plan();
+    waiting.apply_records(&plan);
+    assert_eq!(waiting.status.nodes_instance_role_arn.as_ref(), Some(&waiting.resolved.role_arn));
+    let removed = waiting.with(|s| remove(&mut s.observed.profiles[0]));
+    assert_ne!(removed.observed.profiles[0].role_arn, removed.resolved.role_arn);
+    let plan = removed.plan();
+    assert!(step_names(&plan).contains(&"TagFargateProfile"), "{plan:?}");
+    assert!(!matches!(plan.outcome, Outcome::Blocked { .. }), "{:?}", plan.outcome);
+    assert_eq!(step_names(&deletion_plan(&removed, &removed.observed.profiles, None)), ["TagFargateProfile"]);
+}
+
 /// The pods of a profile that stays behind could not start anymore without its role.
 #[test]
 fn deletion_waits_for_a_recorded_profile_with_edited_tags() {
