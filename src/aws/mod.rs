@@ -181,8 +181,8 @@ pub(crate) trait Iam: Send + Sync {
     async fn list_profiles(&self) -> AwsResult<Vec<InstanceProfile>>;
     /// ListInstanceProfilesForRole. Tags are not included. Empty also when the role does not exist.
     async fn profiles_of_role(&self, role: &str) -> AwsResult<Vec<InstanceProfile>>;
-    /// ListEntitiesForPolicy, in pages of 1,000: names of the roles that a managed policy is attached to.
-    async fn roles_with_policy(&self, policy_arn: &str) -> AwsResult<Vec<String>>;
+    /// ListEntitiesForPolicy, in pages of 1,000: the roles that a managed policy is attached to.
+    async fn roles_with_policy(&self, policy_arn: &str) -> AwsResult<Vec<PolicyRole>>;
     /// GetRole with tags, last use and trust policy; `None` if the role does not exist.
     async fn get_role(&self, name: &str) -> AwsResult<Option<Role>>;
     /// GetInstanceProfile, tags included; `None` if the profile does not exist.

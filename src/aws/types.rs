@@ -311,6 +311,15 @@ pub struct Role {
     pub trust_policy: Option<String>,
 }
 
+/// A role that a managed policy is attached to, as the list of such roles shows it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct PolicyRole {
+    /// Name, without the path.
+    pub name: String,
+    /// Unique ID: `AROA...`; `None` for a role that the list does not show yet.
+    pub id: Option<String>,
+}
+
 /// Input of CreateRole.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct NewRole {

@@ -373,8 +373,15 @@ impl Iam for FakeAws {
         let holds = |profile: &&InstanceProfile| profile.role.as_ref().is_some_and(|held| held.name == role);
         self.read("profiles of a role", &[], |d| d.profiles.values().filter(holds).cloned().collect()).await
     }
-    async fn roles_with_policy(&self, arn: &str) -> AwsResult<Vec<String>> {
-        self.read("policies", &[], |d| d.policies.get(arn).cloned().unwrap_or_default()).await
+    async fn roles_with_policy(&self, arn: &str) -> AwsResult<Vec<PolicyRole>> {
+        let listed = |d: &FakeState, name: &String| {
+            let id = d.roles.get(name).map(|role| role.id.clone());
+            PolicyRole { name: name.clone(), id }
+        };
+        self.read("policies", &[], |d| {
+            d.policies.get(arn).into_iter().flatten().map(|name| listed(d, name)).collect()
+        })
+        .await
     }
     async fn get_role(&self, name: &str) -> AwsResult<Option<Role>> {
         self.read("role", &[], |d| d.roles.get(name).cloned()).await

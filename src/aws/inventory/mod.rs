@@ -31,8 +31,8 @@ use futures::future::{try_join, try_join_all};
 
 use super::{
     AccessEntry, Aws, AwsError, AwsResult, Cluster, Image, InstanceLaunch, InstanceProfile, LaunchConfiguration,
-    LaunchTemplate, LifecycleHook, NetworkObject, ScalingActivity, ScalingGroup, TemplatePin, TemplateVersion,
-    WarmInstance,
+    LaunchTemplate, LifecycleHook, NetworkObject, PolicyRole, ScalingActivity, ScalingGroup, TemplatePin,
+    TemplateVersion, WarmInstance,
 };
 use batched_cache::{BatchedCache, MaxAge};
 use instances::Instances;
@@ -62,7 +62,7 @@ pub struct Inventory {
     rejected_pins: Mutex<HashMap<String, TemplatePin>>,
     launches: Arc<BatchedCache<InstanceLaunch>>,
     profiles: ListCache<InstanceProfile>,
-    policies: ListCache<()>,
+    policies: ListCache<PolicyRole>,
     clusters: Arc<BatchedCache<Cluster>>,
     nodegroups: NodegroupCaches,
     access_lists: ListCache<()>,
@@ -286,7 +286,17 @@ impl Inventory {
         max_age: Duration,
     ) -> AwsResult<Vec<String>> {
         let found = try_join_all(arns.iter().map(|arn| self.policies.get(arn, role, max_age))).await?;
-        Ok(arns.iter().zip(found).filter_map(|(arn, row)| row.map(|()| arn.clone())).collect())
+        Ok(arns.iter().zip(found).filter_map(|(arn, row)| row.map(|_| arn.clone())).collect())
+    }
+
+    /// A role with a managed policy; `None` if the policy is not attached to it.
+    pub(crate) async fn role_with_policy(
+        &self,
+        role: &str,
+        policy_arn: &str,
+        max_age: Duration,
+    ) -> AwsResult<Option<PolicyRole>> {
+        self.policies.get(policy_arn, role, max_age).await
     }
 
     /// An EKS cluster by name.

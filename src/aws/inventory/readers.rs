@@ -14,8 +14,8 @@ use super::list_cache::Rows;
 use crate::aws::error::none_if_not_found;
 use crate::aws::{
     AccessEntry, Aws, AwsResult, Cluster, Ec2, Image, InstanceLaunch, InstanceProfile, LaunchConfiguration,
-    LaunchTemplate, LifecycleHook, MAX_ACTIVITIES, NetworkObject, NetworkQuery, ScalingActivity, ScalingGroup,
-    TemplateVersion, WarmInstance,
+    LaunchTemplate, LifecycleHook, MAX_ACTIVITIES, NetworkObject, NetworkQuery, PolicyRole, ScalingActivity,
+    ScalingGroup, TemplateVersion, WarmInstance,
 };
 
 /// The name of the only list of instance profiles.
@@ -206,11 +206,11 @@ pub(super) fn profiles(aws: &Aws) -> ReadFn<Rows<InstanceProfile>> {
 
 /// Reads the roles that a policy is attached to. A policy that does not exist is attached to no role; attaching it
 /// fails with a clear error.
-pub(super) fn policies(aws: &Aws) -> ReadFn<Rows<()>> {
+pub(super) fn policies(aws: &Aws) -> ReadFn<Rows<PolicyRole>> {
     read_each(aws, |aws, arn| {
         async move {
             let roles = none_if_not_found(aws.iam.roles_with_policy(&arn).await)?;
-            Ok(roles.map(|roles| Arc::new(roles.into_iter().map(|role| (role, ())).collect())))
+            Ok(roles.map(|roles| Arc::new(roles.into_iter().map(|role| (role.name.clone(), role)).collect())))
         }
         .boxed()
     })

@@ -8,7 +8,7 @@ use jiff::Timestamp;
 
 use super::readers::PROFILES;
 use super::{Inventory, readers};
-use crate::aws::{InstanceProfile, LaunchTemplate, Role, TemplatePin, TemplateVersion};
+use crate::aws::{InstanceProfile, LaunchTemplate, PolicyRole, Role, TemplatePin, TemplateVersion};
 
 impl Inventory {
     /// A scaling group was created, updated or tagged, or one of its instances was changed.
@@ -127,7 +127,7 @@ impl Inventory {
 
     /// AttachRolePolicy succeeded.
     pub(crate) fn upsert_attached_policy(&self, role: &str, policy_arn: &str) {
-        self.policies.insert(policy_arn, role, Some(()));
+        self.policies.insert(policy_arn, role, Some(PolicyRole { name: role.to_owned(), id: None }));
     }
 
     /// DetachRolePolicy succeeded.

@@ -6,7 +6,9 @@ use aws_sdk_iam::types as sdk;
 
 use super::convert::{timestamp, to_aws_error};
 use crate::aws::error::none_if_not_found;
-use crate::aws::{AwsError, AwsResult, Iam, InstanceProfile, NewRole, PolicyDecision, PolicySimulation, Role, Tag};
+use crate::aws::{
+    AwsError, AwsResult, Iam, InstanceProfile, NewRole, PolicyDecision, PolicyRole, PolicySimulation, Role, Tag,
+};
 
 const SERVICE: &str = "IAM";
 /// Maximum page size.
@@ -31,13 +33,13 @@ impl Iam for IamSdk {
         Ok(none_if_not_found(found)?.unwrap_or_default().iter().map(profile).collect())
     }
 
-    async fn roles_with_policy(&self, policy_arn: &str) -> AwsResult<Vec<String>> {
+    async fn roles_with_policy(&self, policy_arn: &str) -> AwsResult<Vec<PolicyRole>> {
         let request = self.0.list_entities_for_policy().policy_arn(policy_arn);
         let mut pages = request.entity_filter(sdk::EntityType::Role).into_paginator().page_size(MAX_PAGE).send();
         let mut roles = Vec::new();
         while let Some(page) = pages.next().await {
             let page = page.map_err(to_aws_error(SERVICE, "ListEntitiesForPolicy"))?;
-            roles.extend(page.policy_roles().iter().filter_map(|r| r.role_name()).map(str::to_owned));
+            roles.extend(page.policy_roles().iter().filter_map(policy_role));
         }
         Ok(roles)
     }
@@ -200,6 +202,10 @@ fn role(role: &sdk::Role) -> Role {
     }
 }
 
+fn policy_role(role: &sdk::PolicyRole) -> Option<PolicyRole> {
+    Some(PolicyRole { name: role.role_name()?.to_owned(), id: role.role_id().map(str::to_owned) })
+}
+
 /// A policy document as JSON. IAM returns it URL-encoded as in RFC 3986 (IAM API reference, Role).
 fn percent_decoded(text: &str) -> String {
     let (mut decoded, mut rest) = (Vec::with_capacity(text.len()), text.as_bytes());
@@ -226,6 +232,14 @@ fn profile(profile: &sdk::InstanceProfile) -> InstanceProfile {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    /// Without the ID, a role that a user deleted and created again looks like the old one.
+    #[test]
+    fn roles_with_a_policy_are_listed_with_their_id() {
+        let listed = sdk::PolicyRole::builder().role_name("web").role_id("AROA-1").build();
+        let expected = PolicyRole { name: "web".into(), id: Some("AROA-1".into()) };
+        assert_eq!(policy_role(&listed), Some(expected));
+    }
 
     #[test]
     fn policy_documents_are_decoded() {

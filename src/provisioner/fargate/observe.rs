@@ -53,21 +53,21 @@ pub(crate) async fn observed_state(
     let idle = o.shared_max_cache_age.saturating_mul(IDLE_SHARED_READS).min(IDLE_MAX_AGE);
     let age = if o.max_cache_age < o.shared_max_cache_age { o.max_cache_age } else { idle };
     let profiles = read_profiles(o, &r.desired.cluster, &r.names, status, (o.max_cache_age, age)).await?;
-    let policies = std::slice::from_ref(&r.managed_policy);
-    let is_role_ready = r.is_own_role
-        && !o
-            .inventory
-            .attached_policies(&r.names.role, policies, o.shared_max_cache_age)
-            .await
-            .map_err(aws)?
-            .is_empty();
+    let (role, policy) = (&r.names.role, &r.managed_policy);
+    let listed = match r.is_own_role {
+        true => o.inventory.role_with_policy(role, policy, o.shared_max_cache_age).await.map_err(aws)?,
+        false => None,
+    };
+    let is_role_ready = listed.is_some();
+    // The list may be older than the record, so that the role is read.
+    let is_recreated = listed.and_then(|listed| listed.id).is_some_and(|id| is_other_role(&id, r, status));
     let recorded = status.managed.iter().flat_map(|m| &m.auth_entries);
     let key = r.desired.id.key();
     let mut found = None;
-    if r.is_own_role && !is_role_ready {
-        found = o.inventory.aws().iam.get_role(&r.names.role).await.map_err(aws)?;
+    if r.is_own_role && (!is_role_ready || is_recreated) {
+        found = o.inventory.aws().iam.get_role(role).await.map_err(aws)?;
     }
-    let role = role_in_iam(o, r, is_role_ready, found.as_ref(), status).await?;
+    let role = role_in_iam(o, r, is_role_ready && !is_recreated, found.as_ref(), status).await?;
     let query = join::JoinQuery {
         group_key: &key,
         join_method: r.join_method,
@@ -123,7 +123,8 @@ pub(crate) async fn observed_state(
     };
     let recorded_region = status.managed.as_ref().and_then(|m| m.role_region.as_ref());
     let is_region_known = recorded_region == Some(&r.region) || o.process_state.is_role_region_checked(&key);
-    if r.is_own_role && is_role_ready && (!is_region_known || needs_role(r, &state, status)) {
+    let is_read = state.role.is_some() || !r.is_own_role || !is_role_ready;
+    if !is_read && (!is_region_known || needs_role(r, &state, status)) {
         state.role = o.inventory.aws().iam.get_role(&r.names.role).await.map_err(aws)?;
     }
     let claim = state.role.as_ref().map(|role| region_claim(role, None, &r.ownership_tags, &r.region));
@@ -161,6 +162,11 @@ fn needs_role(r: &ResolvedGroup, state: &ObservedState, status: &InstanceGroupSt
     (found.untagged.is_some() && !state.tag_retry_pending)
         || found.own.iter().any(|p| fails(p))
         || is_missing && !found.own.iter().any(|p| is_busy(p))
+}
+
+/// Whether the status records another id of the controller-created role: a user deleted the role and created it again.
+fn is_other_role(id: &str, r: &ResolvedGroup, status: &InstanceGroupStatus) -> bool {
+    recorded_role_id(status, &r.role_arn).is_some_and(|recorded| recorded != id)
 }
 
 /// The unique id of the controller-created role, and its creation time if it was read, if the join method uses access

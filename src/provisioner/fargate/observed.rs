@@ -23,7 +23,7 @@ pub struct ObservedState {
     /// Whether the controller-created role exists and has its policy.
     pub is_role_ready: bool,
     /// The controller-created role; read while it is not ready, while a profile is adopted or fails, before one is created,
-    /// and until the status records the region in its tags.
+    /// until the status records the region in its tags, and while the status records another id than IAM lists.
     pub role: Option<Role>,
     /// The role's entries in aws-auth and EKS.
     pub join_state: join::ObservedEntries,

@@ -11,7 +11,9 @@ use super::observed::{ObservedProfiles, ObservedState};
 use super::ownership::{OwnershipEvidence, RecordedOwner};
 use super::resolve::References;
 use super::{Fargate, desired, resolve_and_observe};
+use crate::api::names::tag;
 use crate::api::{GroupId, GroupObject, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, group_id};
+use crate::auth::access_entries::AccessEntryState;
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::fargate::{FargateProfile, FargateSelector, ProfileStatus};
 use crate::aws::inventory::fake_aws::FakeAws;
@@ -384,6 +386,54 @@ async fn own_role_is_read_before_a_profile_is_created() {
         let (resolved, observed) = observed.expect("the observed state").expect("a resolved group");
         assert!(observed.is_role_ready && resolved.role_arn == arn, "{observed:?}");
         assert_eq!(observed.role.is_some(), is_read, "{found:?}");
+    }
+}
+
+/// A user deletes the group's role and creates it again with its policy. EKS knows a role by its id: through the old entry,
+/// no pod could start, and the group would stay Ready.
+#[tokio::test]
+async fn role_that_a_user_created_again_is_not_taken_for_the_recorded_one() {
+    let (id, role) = group_with_own_role();
+    let arn = role.arn.clone();
+    let desired = desired::parse(&id, &fargate_spec(None)).expect("a valid spec");
+    let in_mode = Cluster { authentication_mode: "API".into(), ..cluster("demo") };
+    let references = References { cluster: Some(in_mode), ..References::default() };
+    let profile = FargateProfile {
+        name: ProfileNames::new("demo", &id, NameForm::Plain, "us-west-2").first_profile,
+        arn: "arn".into(),
+        role_arn: arn.clone(),
+        subnets: vec![],
+        selectors: desired.selectors.clone(),
+        status: ProfileStatus::Active,
+        issues: vec![],
+        tags: ownership_tags("demo", &id),
+    };
+    let mut tags = ownership_tags("demo", &id);
+    tags.push(Tag { key: tag::ROLE_ID.into(), value: "AROA-1".into() });
+    let entry = AccessEntry { principal: arn.clone(), kind: "FARGATE_LINUX".into(), created: None, tags };
+    let policy = "arn:aws:iam::aws:policy/AmazonEKSFargatePodExecutionRolePolicy";
+    let status = json!({
+        "nodesInstanceRoleArn": arn,
+        "join": {"awsAuth": false, "accessEntry": "FARGATE_LINUX", "roleId": "AROA-1"},
+        "managed": {"policies": [policy], "roleRegion": "us-west-2", "accessEntries": [arn]},
+    });
+    let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+    for (role_id, reads) in [("AROA-1", 0), ("AROA-2", 1)] {
+        let stub = Arc::new(FakeAws::default());
+        stub.update(|d| {
+            d.roles.insert(role.name.clone(), Role { id: role_id.into(), ..role.clone() });
+            d.policies.insert(policy.into(), vec![role.name.clone()]);
+            d.fargate.insert(profile.name.clone(), profile.clone());
+            d.access_entries.push(entry.clone());
+        });
+        let (fake, broken) = (FakeCluster::new(&stub), RejectedFields::default());
+        let found = resolve_and_observe(&fake.observer(), desired.clone(), broken, &references, &status).await;
+        let (_, observed) = found.expect("the observed state").expect("a resolved group");
+        assert!(observed.is_role_ready);
+        assert_eq!((observed.join_state.role_id.as_deref(), stub.calls("role")), (Some(role_id), reads));
+        let AccessEntryState::Present(entry) = observed.join_state.access_entry else { panic!("{role_id}") };
+        let is_of_deleted_role = entry.is_owned && entry.role_id.as_deref() == Some("AROA-1");
+        assert_eq!(is_of_deleted_role, role_id == "AROA-2", "{entry:?}");
     }
 }
 

@@ -11,11 +11,11 @@ POLICY = "arn:aws:iam::aws:policy/AmazonEKSWorkerNodePolicy"
 
 @pytest.mark.patched
 def test_aws_managed_policies_exist_and_list_their_roles(aws, name):
-    """AWS Managed Policy Reference, AmazonEKSWorkerNodePolicy; IAM API Reference, ListEntitiesForPolicy."""
-    aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)
+    """AWS Managed Policy Reference, AmazonEKSWorkerNodePolicy; IAM API Reference, ListEntitiesForPolicy and PolicyRole."""
+    role_id = aws.iam.create_role(RoleName=name, AssumeRolePolicyDocument=TRUST)["Role"]["RoleId"]
     aws.iam.attach_role_policy(RoleName=name, PolicyArn=POLICY)
     roles = aws.iam.list_entities_for_policy(PolicyArn=POLICY, EntityFilter="Role", MaxItems=1000)["PolicyRoles"]
-    assert name in [role["RoleName"] for role in roles]
+    assert {"RoleName": name, "RoleId": role_id} in roles
     assert client_error(aws.iam.delete_role, RoleName=name)[0] == "DeleteConflict"
     aws.iam.detach_role_policy(RoleName=name, PolicyArn=POLICY)
     assert client_error(aws.iam.detach_role_policy, RoleName=name, PolicyArn=POLICY)[0] == "NoSuchEntity"
