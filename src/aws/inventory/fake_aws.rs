@@ -378,10 +378,8 @@ impl Iam for FakeAws {
             let id = d.roles.get(name).map(|role| role.id.clone());
             PolicyRole { name: name.clone(), id }
         };
-        self.read("policies", &[], |d| {
-            d.policies.get(arn).into_iter().flatten().map(|name| listed(d, name)).collect()
-        })
-        .await
+        self.read("policies", &[], |d| d.policies.get(arn).into_iter().flatten().map(|name| listed(d, name)).collect())
+            .await
     }
     async fn get_role(&self, name: &str) -> AwsResult<Option<Role>> {
         self.read("role", &[], |d| d.roles.get(name).cloned()).await

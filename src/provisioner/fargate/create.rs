@@ -39,9 +39,8 @@ pub(crate) fn profile(
         });
     }
     // A new group uses an existing role only if the role is its own.
-    let is_foreign = |role: &Role| {
-        found.own.is_empty() && !is_own_role(role, r, input.status) && !is_recorded_role(role, input)
-    };
+    let is_foreign =
+        |role: &Role| found.own.is_empty() && !is_own_role(role, r, input.status) && !is_recorded_role(role, input);
     if r.is_own_role && (!input.observed.is_role_ready || input.observed.role.as_ref().is_some_and(is_foreign)) {
         return role::create(input, phase, builder);
     }
