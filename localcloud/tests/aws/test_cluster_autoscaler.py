@@ -216,7 +216,8 @@ def test_it_may_terminate_an_instance_that_another_client_has_terminated(site, j
     name = launch(site, joined, 2, image=site.cloud["amis"]["broken_never_joins"])
     hook = {"LifecycleHookName": "slow", "LifecycleTransition": "autoscaling:EC2_INSTANCE_TERMINATING", "HeartbeatTimeout": 3600}
     site.asg.put_lifecycle_hook(AutoScalingGroupName=name, **hook)
-    wait_until(lambda: len(instances(site, name)) == 2, "two instances")
+    # While one is being launched, AWS terminates none.
+    wait_until(lambda: [i["LifecycleState"] for i in show(site, name)["Instances"]] == ["InService"] * 2, "two instances")
     autoscaler = autoscale(name, cache_age=NEVER)
     (victim, other) = instances(site, name)
     wait_until(lambda: {victim, other} <= set(autoscaler._unregistered), "its look at both")
