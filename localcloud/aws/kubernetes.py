@@ -73,8 +73,8 @@ class KubernetesClient:
         """Patch a node's metadata or spec."""
         return self.request("PATCH", f"/api/v1/nodes/{name}", patch, MERGE)
 
-    def set_ready(self, name: str, status: str, reason: str, message: str) -> requests.Response:
-        """Set a node's condition Ready."""
+    def set_ready(self, name: str, status: str, reason: str, message: str, **labels: str) -> requests.Response:
+        """Set a node's condition Ready, and labels with it, as a kubelet may."""
         now = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
         condition = {
             "type": "Ready",
@@ -84,7 +84,7 @@ class KubernetesClient:
             "lastHeartbeatTime": now,
             "lastTransitionTime": now,
         }
-        return self.request("PATCH", f"/api/v1/nodes/{name}/status", {"status": {"conditions": [condition]}}, STRATEGIC)
+        return self.request("PATCH", f"/api/v1/nodes/{name}/status", {"metadata": {"labels": labels}, "status": {"conditions": [condition]}}, STRATEGIC)
 
     def delete_node(self, name: str) -> None:
         """Delete a node, and its pods as the pod garbage collector does."""

@@ -1,11 +1,11 @@
 """The Kubernetes side of the local cloud: etcd, kube-apiserver, kube-controller-manager, kube-scheduler and kwok."""
 
+import functools
 import json
-import os
 import pathlib
 import secrets
 import ssl
-import subprocess
+import urllib.error
 import urllib.request
 
 from localcloud.controlplane import processes, tools
@@ -67,16 +67,12 @@ class Cluster:
         self._children.wait_until(lambda: self._get(account), "the controller manager")
 
     def _write_secrets(self):
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
+        # Only the tests' Python has what it imports.
+        from localcloud.controlplane import certificates
 
         self._pki.mkdir()
-        key = ec.generate_private_key(ec.SECP256R1()).private_bytes(
-            serialization.Encoding.PEM,
-            serialization.PrivateFormat.TraditionalOpenSSL,
-            serialization.NoEncryption(),
-        )
-        (self._pki / "service-accounts.key").write_bytes(key)
+        certificates.write(self.ca)
+        (self._pki / "service-accounts.key").write_bytes(certificates.private_key()[1])
         lines = [f'{token},{user},{user},"system:masters"\n' for user, token in self.tokens.items()]
         (self._pki / "tokens.csv").write_text("".join(lines))
 
@@ -162,15 +158,21 @@ class Cluster:
         path.write_text(json.dumps(content, indent=1))
         return path
 
+    @functools.cached_property
+    def _tls(self):
+        return ssl.create_default_context(cafile=str(self.ca))
+
+    def _request(self, method, path, body=None, content_type="application/json"):
+        """The response body of a request of the administrator. Raises OSError."""
+        headers = {"Authorization": f"Bearer {self.tokens['admin']}", "Content-Type": content_type}
+        request = urllib.request.Request(self.url + path, body, headers, method=method)
+        with urllib.request.urlopen(request, timeout=5, context=self._tls) as answer:
+            return answer.read().decode()
+
     def _get(self, path):
         """The response body for `path`, or None if the API server does not respond yet."""
-        if not self.ca.exists():
-            return None
-        request = urllib.request.Request(self.url + path, headers={"Authorization": f"Bearer {self.tokens['admin']}"})
         try:
-            context = ssl.create_default_context(cafile=str(self.ca))
-            with urllib.request.urlopen(request, timeout=5, context=context) as answer:
-                return answer.read().decode()
+            return self._request("GET", path)
         except OSError:  # the base class of all errors of urllib and ssl
             return None
 
@@ -186,13 +188,19 @@ class Cluster:
         (self._state / "bin" / "kubectl").symlink_to(self._programs["kubectl"][0])
         self.write_kubeconfig("admin", path=self.kubeconfig)
 
-    def run_kubectl(self, *arguments):
-        """Run kubectl as the administrator. Returns its output, or raises an error with its message."""
-        environment = {**os.environ, "KUBERC": "off"}
-        done = subprocess.run([*self.kubectl, *map(str, arguments)], capture_output=True, text=True, env=environment)
-        if done.returncode:
-            raise processes.ProcessExited(f"kubectl {' '.join(map(str, arguments))}: {done.stderr.strip()}")
-        return done.stdout
+    def _apply(self, text):
+        """Do what `kubectl apply --server-side` does with these documents. kubectl itself takes much longer to start."""
+        import yaml
+
+        for document in filter(None, yaml.load_all(text, yaml.CSafeLoader)):
+            version, metadata = document["apiVersion"], document["metadata"]
+            place = f"/namespaces/{metadata['namespace']}" if "namespace" in metadata else ""
+            collection = f"/{'apis' if '/' in version else 'api'}/{version}{place}/{document['kind'].lower()}s"
+            path = f"{collection}/{metadata['name']}?fieldManager=kubectl&fieldValidation=Strict"
+            try:
+                self._request("PATCH", path, json.dumps(document).encode(), "application/apply-patch+yaml")
+            except urllib.error.HTTPError as error:
+                raise processes.ProcessExited(f"{document['kind']} {metadata['name']}: {error.read().decode()}") from error
 
     def _established(self):
         # `kubectl wait` fails for an object that has no conditions yet.
@@ -206,8 +214,10 @@ class Cluster:
         """Apply the CRDs and the RBAC manifest that a cluster admin applies. Returns the controller's kubeconfig."""
         crds = tools.REPOSITORY / "crds"
         if with_crds and any(crds.glob("*.yaml")):
-            self.run_kubectl("apply", "--server-side", "-f", crds)
+            self._apply("\n---\n".join(path.read_text() for path in sorted(crds.glob("*.yaml"))))
             self._children.wait_until(self._established, "the CRDs")
-        self.run_kubectl("apply", "-f", tools.REPOSITORY / "deploy" / "rbac.yaml")
-        token = self.run_kubectl("create", "token", SERVICE_ACCOUNT, "-n", NAMESPACE, "--duration=720h").strip()
+        self._apply((tools.REPOSITORY / "deploy" / "rbac.yaml").read_text())
+        path = f"/api/v1/namespaces/{NAMESPACE}/serviceaccounts/{SERVICE_ACCOUNT}/token"
+        wanted = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 720 * 3600}}
+        token = json.loads(self._request("POST", path, json.dumps(wanted).encode()))["status"]["token"]
         return self.write_kubeconfig(SERVICE_ACCOUNT, token, self._state / "controller.kubeconfig")

@@ -29,8 +29,8 @@ def session():
 
 
 def poll_interval(waited):
-    """How long to wait before the next look, given how long a test has waited: 0.1 s at first, 0.5 s after ten seconds."""
-    return min(0.5, 0.1 + waited / 25)
+    """How long to wait before the next look, given how long a test has waited: 0.15 s at first, 0.5 s after five seconds."""
+    return min(0.5, 0.15 + waited / 15)
 
 
 def eventually(check, timeout=60, message=None):

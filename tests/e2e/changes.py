@@ -32,4 +32,4 @@ class Changes:
             lines = [*(self._aws.read() if aws else []), *(self._kubernetes.read() if kubernetes else [])]
             if any(any(text in line for text in wanted) and not any(text in line for text in unwanted) for line in lines):
                 return
-            time.sleep(0.05)
+            time.sleep(0.1)

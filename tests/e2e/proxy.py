@@ -10,11 +10,13 @@ import http.server
 import json
 import pathlib
 import re
+import select
 import socket
 import ssl
 import threading
 import urllib.parse
 
+TLS = ssl._create_unverified_context()
 WRITES = ("POST", "PUT", "PATCH", "DELETE")
 HOP = {"connection", "keep-alive", "transfer-encoding", "content-length", "host"}
 
@@ -234,6 +236,8 @@ class Proxy:
 
 class _Handler(http.server.BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
+    _kept = None
+    """The connection to the API server that the next request of this client may use."""
 
     def log_message(self, *_):
         """Says nothing."""
@@ -249,8 +253,8 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 return self._refuse(fault.status)
         if held and held.before and held.wait():
             return self._drop()
-        upstream = http.client.HTTPSConnection(self.target.hostname, self.target.port, context=ssl._create_unverified_context())
-        with contextlib.closing(upstream), contextlib.suppress(OSError, http.client.HTTPException):
+        upstream, answer = self._connection(), None
+        try:
             headers = {name: value for name, value in self.headers.items() if name.lower() not in HOP}
             if "Authorization" not in self.headers:
                 headers["Authorization"] = f"Bearer {self.proxy.token}"
@@ -263,7 +267,32 @@ class _Handler(http.server.BaseHTTPRequestHandler):
                 content = answer.read()
                 return self._drop() if held.wait() else self._whole(answer, content)
             return self._stream(answer, upstream)
-        return self._drop()
+        except (OSError, http.client.HTTPException):
+            return self._drop()
+        finally:
+            self._keep_or_close(upstream, answer)
+
+    def _connection(self):
+        """A connection to the API server: that of the client's last request, if it is still open."""
+        kept, self._kept = self._kept, None
+        if kept is not None and not select.select([kept.sock], [], [], 0)[0]:
+            return kept
+        if kept is not None:
+            kept.close()
+        return http.client.HTTPSConnection(self.target.hostname, self.target.port, context=TLS)
+
+    def _keep_or_close(self, upstream, answer):
+        """Keeps a connection for the next request if the answer was read to its end, and closes it otherwise."""
+        if answer is not None and answer.isclosed() and not answer.will_close:
+            self._kept = upstream
+        else:
+            upstream.close()
+
+    def finish(self):
+        """The client has gone."""
+        if self._kept is not None:
+            self._kept.close()
+        super().finish()
 
     do_GET = do_POST = do_PUT = do_PATCH = do_DELETE = _serve
 

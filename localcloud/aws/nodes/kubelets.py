@@ -189,8 +189,8 @@ class Kubelets:
             self.log_state(kubelet, "not-ready")
             return
         kubelet.state = "ready"
-        self.kube.set_ready(kubelet.node, "True", "KubeletReady", "kubelet is posting ready status")
-        self.kube.patch_node(kubelet.node, {"metadata": {"labels": {node_objects.KUBELET_LABEL: "alive"}}})
+        alive = {node_objects.KUBELET_LABEL: "alive"}
+        self.kube.set_ready(kubelet.node, "True", "KubeletReady", "kubelet is posting ready status", **alive)
         self.log_state(kubelet, "ready")
         if kubelet.behavior == "dies":
             self.worker.after(kubelet.after, lambda: self.mark_dead(kubelet, "the AMI's kubelet died"))
