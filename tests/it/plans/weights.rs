@@ -92,32 +92,60 @@ fn weights_wait_for_instances_that_are_launching() {
     assert!(policy_update(&launching).is_none() && !message.is_empty(), "{message}");
 }
 
+/// The policy that the plan sets, if it sets one.
+fn planned_policy(scenario: &Scenario) -> Option<MixedPolicy> {
+    scenario.plan().steps.iter().find_map(|planned| match &planned.step {
+        Step::Eks(EksStep::UpdateGroup { change, .. }) => change.mixed.clone(),
+        Step::Eks(EksStep::CreateGroup { group, .. }) => group.mixed.clone(),
+        _ => None,
+    })
+}
+
+fn listed_types(policy: &MixedPolicy) -> Vec<String> {
+    policy.overrides.iter().map(ToString::to_string).collect()
+}
+
+fn one_other_type(group: &mut ScalingGroup) {
+    group.instances[0].instance_type = "c5.large".into();
+}
+
+/// AWS refuses new weights without a type that runs, and nothing replaces the nodes of a type that left the list: the
+/// group would be stalled for good.
 #[test]
-fn new_weights_wait_for_nodes_of_unlisted_types() {
-    let other_type = |g: &mut ScalingGroup| g.instances.iter_mut().for_each(|i| i.instance_type = "c5.large".into());
-    let unlisted = ten_nodes(UNWEIGHTED, LIGHT).with_scaling_group(other_type);
-    assert_eq!(policy_update(&unlisted), None);
-    assert!(blocked_message(&unlisted).contains("list c5.large in mixedInstancesPolicy.instanceTypes"));
-    // A change of the type replaces these nodes first. A policy without weights does not wait.
-    let without = "mixedInstancesPolicy: {instanceTypes: [{type: m5.xlarge}]}";
-    let unweighted = ten_nodes(UNWEIGHTED, without).with_scaling_group(other_type);
-    assert!(policy_update(&unweighted).is_some());
-    let outdated = unlisted.with_scaling_group(|g| {
+fn running_types_are_listed_until_the_weights_are_set() {
+    let without_weights = "mixedInstancesPolicy: {instanceTypes: [{type: c5.large}]}";
+    for present in [UNWEIGHTED, without_weights] {
+        let scenario = ten_nodes(present, LIGHT).with_scaling_group(one_other_type);
+        let policy = planned_policy(&scenario).expect("a policy");
+        assert_eq!(listed_types(&policy), ["m5.large", "m5.xlarge x2", "c5.large"], "{present}");
+        let set = scenario.with_scaling_group(|g| g.mixed = Some(policy));
+        let policy = planned_policy(&set).expect("a policy");
+        assert_eq!(listed_types(&policy), ["m5.large", "m5.xlarge x2"], "{present}");
+        let done = set.with_scaling_group(|g| g.mixed = Some(policy));
+        assert_eq!(done.plan().steps, vec![], "{present}");
+    }
+    let refused = ten_nodes(UNWEIGHTED, HEAVY).with_scaling_group(one_other_type);
+    assert!(blocked_message(&refused).contains("the 10 nodes count for 19 units"), "it counts for one");
+}
+
+/// AWS would refuse the policy in every pass.
+#[test]
+fn new_weights_wait_for_nodes_of_types_beyond_the_limit_of_aws() {
+    let full = ten_nodes(UNWEIGHTED, LIGHT).with_scaling_group(one_other_type).with(|s| {
+        let mixed = s.resolved.desired.mixed_instances.as_mut().expect("a policy");
+        mixed.overrides.extend((0..38).map(|n| type_override(&format!("m6i.{n}xlarge"))));
+    });
+    assert_eq!(planned_policy(&full), None);
+    assert!(blocked_message(&full).contains("at most 40 types; c5.large runs, too"), "{}", blocked_message(&full));
+    let outdated = full.with_scaling_group(|g| {
         g.instances.iter_mut().for_each(|i| i.template.as_mut().expect("a pin").id = "lt-other".into());
     });
-    assert!(outdated.plan().steps.iter().any(|p| p.step.is_disruptive()) && policy_update(&outdated).is_none());
+    assert!(outdated.plan().steps.iter().any(|p| p.step.is_disruptive()) && planned_policy(&outdated).is_none());
 }
 
 #[test]
 fn weights_of_one_are_sent_only_where_the_group_has_weights() {
-    let policy_of = |scenario: &Scenario| {
-        scenario.plan().steps.iter().find_map(|planned| match &planned.step {
-            Step::Eks(EksStep::UpdateGroup { change, .. }) => change.mixed.clone(),
-            Step::Eks(EksStep::CreateGroup { group, .. }) => group.mixed.clone(),
-            _ => None,
-        })
-    };
-    let weighted = |scenario: &Scenario| policy_of(scenario).expect("a policy").weighted;
+    let weighted = |scenario: &Scenario| planned_policy(scenario).expect("a policy").weighted;
     assert!(!weighted(&with_mixed_instances().with(remove_scaling_group)));
     assert!(!weighted(&converged().with_spec(MIXED)));
     assert!(weighted(&converged().with_spec(WEIGHTED)));

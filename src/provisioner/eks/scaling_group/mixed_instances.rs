@@ -4,6 +4,7 @@ use serde_json::json;
 
 use crate::aws::{InstanceTypeOverride, InstancesDistribution, MixedPolicy, ScalingGroup};
 use crate::plan::{Drift, PlanBuilder};
+use crate::provisioner::eks::desired::MAX_INSTANCE_TYPES;
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::rejected_fields::Part;
 
@@ -17,22 +18,40 @@ pub(crate) fn desired_policy(input: &PlanInput, group: Option<&ScalingGroup>, ch
     if group.is_some() && (broken.contains(Part::Launch) || needs_subnets && broken.contains(Part::Subnets)) {
         return current.cloned();
     }
-    let policy = policy_with_pool(input, current, changes)?;
-    if changes || drift(current, Some(&policy)).is_empty() {
-        return Some(policy);
+    let mut policy = policy_with_pool(input, current, changes)?;
+    if !changes && !drift(current, Some(&policy)).is_empty() {
+        policy = policy_with_pool(input, current, true)?;
     }
-    policy_with_pool(input, current, true)
+    if let Some(group) = group {
+        add_running_types(&mut policy, group);
+    }
+    Some(policy)
+}
+
+/// Lists the other types that run in the group together with its first weights. AWS accepts those only for all types
+/// that run (Amazon EC2 Auto Scaling User Guide, "Configure an Auto Scaling group to use instance weights"). Once the
+/// group has weights, the types leave the policy again.
+fn add_running_types(policy: &mut MixedPolicy, group: &ScalingGroup) {
+    if !policy.weighted || group.mixed.as_ref().is_some_and(|mixed| mixed.weighted) {
+        return;
+    }
+    for instance in &group.instances {
+        let is_listed = policy.overrides.iter().any(|o| o.instance_type == instance.instance_type);
+        if !is_listed && policy.overrides.len() < MAX_INSTANCE_TYPES {
+            policy.overrides.push(InstanceTypeOverride {
+                instance_type: instance.instance_type.clone(),
+                weight: 1,
+                has_foreign_fields: false,
+            });
+        }
+    }
 }
 
 /// Records the types that the pool adds before the policy is set, so that a manual removal of a type is detected.
 pub(crate) fn record_pool(input: &PlanInput, policy: Option<&MixedPolicy>, builder: &mut PlanBuilder) {
-    let (Some(policy), Some(mixed), Some(_)) =
-        (policy, &input.resolved.desired.mixed_instances, &input.resolved.type_pool)
-    else {
-        return;
-    };
-    let listed = |name: &String| mixed.overrides.iter().any(|t| t.instance_type == *name);
-    let mut added: Vec<_> = policy.overrides.iter().map(|o| o.instance_type.clone()).filter(|n| !listed(n)).collect();
+    let (Some(policy), Some(pool)) = (policy, &input.resolved.type_pool) else { return };
+    let types = policy.overrides.iter().map(|o| &o.instance_type);
+    let mut added: Vec<_> = types.filter(|name| pool.similar.contains(name)).cloned().collect();
     added.sort();
     if input.status.managed.as_ref().is_none_or(|m| m.pool != added) {
         builder.record_managed("pool", json!(added));

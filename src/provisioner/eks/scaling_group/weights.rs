@@ -10,6 +10,7 @@ use std::collections::BTreeSet;
 use super::{mixed_instances, scale_in};
 use crate::aws::{MixedPolicy, ScalingGroup};
 use crate::plan::{Outcome, Phase, Reason, waiting};
+use crate::provisioner::eks::desired::MAX_INSTANCE_TYPES;
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::rotation::outdated;
 
@@ -22,7 +23,8 @@ pub(crate) fn blocker(input: &PlanInput, group: &ScalingGroup) -> Option<Outcome
     unlisted_types(input, group, &policy).or_else(|| excess_capacity(input, group, &policy))
 }
 
-/// Weights that are new to a group must cover all types that run in it (same page). Other types are replaced first.
+/// Weights that are new to a group must cover all types that run in it (same page). The policy lists them until then;
+/// only those that it has no room for are replaced first.
 fn unlisted_types(input: &PlanInput, group: &ScalingGroup, policy: &MixedPolicy) -> Option<Outcome> {
     if !policy.weighted || group.mixed.as_ref().is_some_and(|mixed| mixed.weighted) {
         return None;
@@ -42,7 +44,7 @@ fn unlisted_types(input: &PlanInput, group: &ScalingGroup, policy: &MixedPolicy)
         return Some(waiting(Phase::Rotating, message));
     }
     Some(blocked(format!(
-        "AWS accepts new weights only with all instance types that run in the group; list {types} in mixedInstancesPolicy.instanceTypes until its nodes are replaced"
+        "AWS accepts new weights only with all instance types that run in the group, and at most {MAX_INSTANCE_TYPES} types; {types} runs, too; list fewer types in mixedInstancesPolicy.instanceTypes until the weights are set"
     )))
 }
 
