@@ -46,6 +46,7 @@ use crate::provisioner::limits::MAX_SCALING_GROUP_NAME;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, VerifiedNodes};
 use crate::rotation::crd::SubmissionPolicy;
 use crate::rotation::rolling_update::RollingUpdateDecision;
+use crate::util::lookup::Lookup;
 use launch_template::default_volume;
 use names::GroupNames;
 use observe::remaining_resources;
@@ -81,6 +82,7 @@ impl Provisioner for Eks {
             references = standard;
         }
         let mut may_change_volume = desired.has_default_volume;
+        let mut volume = Lookup::Absent;
         let mut template_name: Option<(NameForm, Option<String>)> = None;
         let (mut resolved, observed) = loop {
             let (spec, fields) = (desired.clone(), broken.clone());
@@ -97,12 +99,12 @@ impl Provisioner for Eks {
                 resolved.names.template.clone_from(name);
             }
             // Without a recorded version, only the observation shows whether one is about to be created.
-            if recorded_hash.is_some()
-                && std::mem::take(&mut may_change_volume)
-                && let Some(volume) = observe::references::default_volume(o, &resolved, status).await?
-            {
-                default_volume::set(&mut desired, &volume);
-                continue;
+            if recorded_hash.is_some() && std::mem::take(&mut may_change_volume) {
+                volume = observe::references::default_volume(o, &resolved, status).await?;
+                if let Lookup::Present(volume) = &volume {
+                    default_volume::set(&mut desired, volume);
+                    continue;
+                }
             }
             let observed = observe::observe(o, &resolved, status).await?;
             let hash = recorded_hash.or_else(|| outdated::launched_hash(&observed));
@@ -114,8 +116,9 @@ impl Provisioner for Eks {
             }
             if may_change_volume && launch_template::launch_checks::needs_launch_checks(&resolved, &observed, status) {
                 may_change_volume = false;
-                if let Some(volume) = observe::references::default_volume(o, &resolved, status).await? {
-                    default_volume::set(&mut desired, &volume);
+                volume = observe::references::default_volume(o, &resolved, status).await?;
+                if let Lookup::Present(volume) = &volume {
+                    default_volume::set(&mut desired, volume);
                     continue;
                 }
             }
@@ -130,7 +133,8 @@ impl Provisioner for Eks {
             form = next;
         };
         if let Some(facts) = observe::references::launch_facts(o, &resolved, &observed, status).await? {
-            let errors = launch_template::launch_checks::spec_errors(&resolved, &facts);
+            let mut errors = launch_template::launch_checks::spec_errors(&resolved, &facts);
+            errors.extend((!volume.is_queried()).then(|| default_volume::unreadable_image(&resolved)));
             resolved.broken.extend_unnamed(&[Part::Launch], errors);
         }
         if observed.scaling_group.is_none() && !resolved.broken.is_empty() {

@@ -227,6 +227,41 @@ async fn next_version_has_the_image_with_drivers() {
     }
 }
 
+/// Bottlerocket does not keep its data on the usual device, and a version with the usual volume keeps it.
+#[tokio::test]
+async fn no_version_is_created_while_its_default_volume_is_not_known() {
+    let (bottlerocket, linux) = (GpuGroup::new("bottlerocket"), GpuGroup::new("amazonlinux2023"));
+    let with_content_of = |group: &GpuGroup, other: &GpuGroup| ResolvedGroup {
+        fingerprint: other.resolved(STANDARD, None).fingerprint,
+        ..group.resolved(STANDARD, None)
+    };
+    let status = InstanceGroupStatus::default();
+    let outdated = with_content_of(&bottlerocket, &linux);
+    for status in [status.clone(), status_of(json!({"hash": outdated.fingerprint.hash}))] {
+        let fake = bottlerocket.aws(&outdated);
+        fake.update(|d| d.denied = Some("images"));
+        let steps = bottlerocket.plan(&fake, &status).await;
+        assert!(!steps.contains("PutTemplateVersion"), "{steps}");
+        fake.update(|d| d.denied = None);
+        let steps = bottlerocket.plan(&fake, &status).await;
+        assert!(steps.contains("PutTemplateVersion") && steps.contains("/dev/xvdb"), "{steps}");
+    }
+    let denied = |fake: Arc<FakeAws>, has_group: bool| {
+        fake.update(|d| {
+            d.denied = Some("images");
+            d.groups.retain(|_, _| has_group);
+        });
+        fake
+    };
+    let steps = bottlerocket.plan(&denied(bottlerocket.aws(&outdated), false), &status).await;
+    assert!(steps.starts_with("rejected") && steps.contains("MissingPermission"), "{steps}");
+    let current = bottlerocket.resolved(STANDARD, None);
+    let steps = bottlerocket.plan(&denied(bottlerocket.aws(&current), true), &status).await;
+    assert!(!steps.contains("DescribeImages"), "the group keeps what it launches: {steps}");
+    let steps = linux.plan(&denied(linux.aws(&with_content_of(&linux, &bottlerocket)), true), &status).await;
+    assert!(steps.contains("PutTemplateVersion"), "Amazon Linux boots from the usual device: {steps}");
+}
+
 /// The standard image has no drivers, so it cannot replace an image that AWS does not publish.
 #[tokio::test]
 async fn missing_image_with_drivers_is_an_error_and_keeps_what_runs() {

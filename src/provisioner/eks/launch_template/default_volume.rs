@@ -2,10 +2,14 @@
 //!
 //! It is 32 GiB at `/dev/xvda`, from which the images of Amazon Linux boot. Other images boot from another device, where
 //! the volume would be an unused disk. A group whose version has the volume at `/dev/xvda` keeps it until another change
-//! creates a version, so that no node is replaced for it.
+//! creates a version, so that no node is replaced for it. No version is created while the controller may not read such
+//! an image: the group would keep the usual volume.
 
+use super::launch_checks::IMAGE;
+use crate::api::spec_error::SpecError;
 use crate::api::{DefaultVolume, InstanceGroupStatus};
 use crate::aws::Image;
+use crate::plan::Reason;
 use crate::provisioner::eks::desired::DesiredSpec;
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::user_data::OsFamily;
@@ -37,6 +41,13 @@ pub(crate) fn of_image(desired: &DesiredSpec, image: &Image) -> Option<DefaultVo
     let size = usual.size?.max(image.volume_sizes.get(device).copied().unwrap_or_default());
     let volume = DefaultVolume { image: image.id.clone(), device: device.clone(), size };
     (volume.device != usual.name || Some(volume.size) != usual.size).then_some(volume)
+}
+
+/// The error of an image that decides about the default volume, and that the controller may not read.
+pub(crate) fn unreadable_image(resolved: &ResolvedGroup) -> SpecError {
+    let rule = "cannot be read, so the device of the default volume is not known";
+    let remedy = "allow the controller's IAM role to call ec2:DescribeImages, or list volumes";
+    SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy).with_reason(Reason::MissingPermission)
 }
 
 /// Gives the default volume its device and size.

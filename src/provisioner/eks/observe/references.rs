@@ -118,20 +118,26 @@ pub(crate) async fn launch_facts(
     Ok(Some(LaunchFacts { image: image?, instance_type: instance_type?, is_launched_now }))
 }
 
-/// The default volume, if the group's image needs another one than the usual. The image is read only for a new version.
+/// The default volume, if the group's image needs another one than the usual; not queried while the controller may not
+/// read an image that may need one. The image is read only for a new version.
 pub(crate) async fn default_volume(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
     status: &InstanceGroupStatus,
-) -> ObserveResult<Option<DefaultVolume>> {
+) -> ObserveResult<Lookup<DefaultVolume>> {
     if resolved.broken.contains(Part::Launch) || default_volume::has_recorded_content(resolved, status) {
-        return Ok(None);
+        return Ok(Lookup::Absent);
     }
     if let Some(recorded) = default_volume::recorded(resolved, status) {
-        return Ok(Some(recorded.clone()));
+        return Ok(Lookup::Present(recorded.clone()));
     }
+    let desired = &resolved.desired;
     let image = allow_denied(o.inventory.image_by_id(&resolved.template_data.image_id).await)?;
-    Ok(image.as_present().and_then(|image| default_volume::of_image(&resolved.desired, image)))
+    let boots_from_usual_device = matches!(desired.os_family, OsFamily::AmazonLinux2 | OsFamily::AmazonLinux2023);
+    if !image.is_queried() && !boots_from_usual_device {
+        return Ok(Lookup::NotQueried);
+    }
+    Ok(image.as_present().and_then(|image| default_volume::of_image(desired, image)).into())
 }
 
 /// Without permission to read, the check is skipped and AWS reports the error at launch time.
