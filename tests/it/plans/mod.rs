@@ -1010,6 +1010,31 @@ fn deletion_plans_match_golden_files() {
     );
 }
 
+/// The mixed instances policy that a plan sets, if any.
+fn planned_policy(scenario: &Scenario) -> Option<MixedPolicy> {
+    scenario.plan().steps.iter().find_map(|planned| match &planned.step {
+        Step::Eks(EksStep::UpdateGroup { change, .. }) => change.mixed.clone(),
+        Step::Eks(EksStep::CreateGroup { group, .. }) => group.mixed.clone(),
+        _ => None,
+    })
+}
+
+/// AWS launches the first types first, and another client may exchange them.
+#[test]
+fn listed_types_are_put_back_before_the_pool_and_in_their_order() {
+    let spec = POOL.replace("SubFamilyFlexible", "SubFamilyFlexible, instanceTypes: [{type: c5.large}]");
+    let converged = converged_with(resolved(&spec, &[]));
+    let swapped = |a: usize, b: usize| {
+        converged.clone().with_scaling_group(|g| g.mixed.as_mut().expect("a policy").overrides.swap(a, b))
+    };
+    let types = |policy: MixedPolicy| policy.overrides.iter().map(ToString::to_string).collect::<Vec<_>>();
+    let in_order = Some(["m5.large", "c5.large", "m5a.large", "m5d.large", "m5n.large"].map(str::to_owned).to_vec());
+    for (a, b) in [(0, 1), (1, 2)] {
+        assert_eq!(planned_policy(&swapped(a, b)).map(types), in_order, "{a} {b}");
+    }
+    assert_eq!(planned_policy(&swapped(2, 3)), None, "the spec does not order the pool");
+}
+
 /// The `maxSize` that a plan sends to Auto Scaling, if any.
 fn planned_max_size(scenario: &Scenario) -> Option<i32> {
     scenario.plan().steps.iter().find_map(|planned| match &planned.step {

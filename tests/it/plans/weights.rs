@@ -92,15 +92,6 @@ fn weights_wait_for_instances_that_are_launching() {
     assert!(policy_update(&launching).is_none() && !message.is_empty(), "{message}");
 }
 
-/// The policy that the plan sets, if it sets one.
-fn planned_policy(scenario: &Scenario) -> Option<MixedPolicy> {
-    scenario.plan().steps.iter().find_map(|planned| match &planned.step {
-        Step::Eks(EksStep::UpdateGroup { change, .. }) => change.mixed.clone(),
-        Step::Eks(EksStep::CreateGroup { group, .. }) => group.mixed.clone(),
-        _ => None,
-    })
-}
-
 fn listed_types(policy: &MixedPolicy) -> Vec<String> {
     policy.overrides.iter().map(ToString::to_string).collect()
 }

@@ -82,8 +82,11 @@ fn policy_with_pool(input: &PlanInput, current: Option<&MixedPolicy>, refresh: b
         weight,
         has_foreign_fields: false,
     }));
-    // keikoproj/instance-manager adds pool types in random order, so the order alone is not a difference.
-    if !refresh && present.len() == overrides.len() && overrides.iter().all(|o| present.contains(&o)) {
+    // keikoproj/instance-manager adds pool types in random order, the primary one among them, so their order alone is
+    // not a difference. Beside listed types it adds none, and the spec orders those.
+    let lists_only_primary = mixed.overrides.len() == 1;
+    let in_order = lists_only_primary || present.iter().zip(&mixed.overrides).all(|(found, listed)| *found == listed);
+    if !refresh && in_order && present.len() == overrides.len() && overrides.iter().all(|o| present.contains(&o)) {
         overrides = present.into_iter().cloned().collect();
     }
     Some(MixedPolicy { distribution, overrides, weighted })
