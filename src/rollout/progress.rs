@@ -44,7 +44,7 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     let mut status = view.status.clone();
     // A predecessor that a user deleted stays named.
     status.stable = view.stable.as_ref().map(|stable| stable.name.clone()).or(status.stable);
-    status.without_waves = view.is_return().then_some(true);
+    status.without_waves = without_waves(view, summary);
     // A time that lies ahead was written before the clock went back.
     let begun: Option<Timestamp> = status.begun.as_deref().and_then(|text| text.parse().ok());
     status.begun = Some(rfc3339(begun.filter(|begun| *begun <= input.now).unwrap_or(input.now)));
@@ -117,6 +117,17 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
         RolloutPhase::Returning | RolloutPhase::Complete | RolloutPhase::Aborted | RolloutPhase::Superseded => vec![],
     };
     Progress { status, ready }
+}
+
+/// Whether groups take the target without waves; `None` if nothing suggests it. A doubtful return is one if no group has a
+/// content that may have been complete in between. What is recorded then stays: the next poll would find those superseded.
+fn without_waves(view: &RolloutView, summary: &GroupSummary) -> Option<bool> {
+    let is_return = || view.status.stable.is_none() && summary.unseen == 0 && !summary.has_unjudged;
+    match view.is_return() {
+        true => Some(true),
+        false if view.is_return_doubtful => Some(view.status.without_waves.unwrap_or_else(is_return)),
+        false => None,
+    }
 }
 
 /// The phase after the orders of users.
@@ -342,7 +353,8 @@ fn set_conditions(input: &ProgressInput, status: &mut BoundariesRevisionStatus, 
             ),
         ),
         RolloutPhase::Returning | RolloutPhase::Aborted => {
-            let stable = status.stable.as_deref().unwrap_or("the revision before");
+            let stable = input.view.stable.as_ref().map(|stable| stable.name.as_str());
+            let stable = stable.or(status.stable.as_deref()).unwrap_or("the revision before");
             let why = failures();
             let why = if why.is_empty() { "by an order".to_owned() } else { why };
             (

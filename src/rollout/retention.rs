@@ -216,10 +216,43 @@ pub(super) fn stable_before<'a>(
     complete.or_else(|| older.into_iter().next().filter(|oldest| oldest.spec.number == 1))
 }
 
+/// Hashes of the revisions between the one that `stable_before` found and the target of which no status says how far
+/// their rollouts came.
+pub(super) fn unjudged_between(
+    sorted: &[&BoundariesRevision],
+    stable: Option<&BoundariesRevision>,
+    target: &BoundariesRevision,
+) -> BTreeSet<String> {
+    let Some(stable) = stable else { return BTreeSet::new() };
+    let is_between = |number: i64| stable.spec.number < number && number < target.spec.number;
+    let found = sorted.iter().filter(|revision| is_between(revision.spec.number) && phase_of(revision).is_none());
+    found.map(|revision| revision.spec.hash.clone()).collect()
+}
+
+/// Whether groups may have come to the target from another revision than the one that `stable_before` finds: the one that
+/// its status names was deleted, or it names none, and there are unjudged ones in between. It is decided once.
+pub(super) fn may_come_from_another(
+    sorted: &[&BoundariesRevision],
+    target: &BoundariesRevision,
+    has_unjudged: bool,
+) -> bool {
+    let status = target.status.as_ref();
+    let is_stored = |name: &String| sorted.iter().any(|revision| revision.metadata.name.as_ref() == Some(name));
+    match (status.and_then(|status| status.without_waves), status.and_then(|status| status.stable.as_ref())) {
+        (Some(without_waves), _) => !without_waves,
+        (None, Some(recorded)) => !is_stored(recorded),
+        (None, None) => has_unjudged,
+    }
+}
+
 /// The name of the revision to which groups return from a target, as the controller finds it. The one that a status names may
 /// have been deleted.
 pub(crate) fn returns_to(stored: &[BoundariesRevision], target: &BoundariesRevision) -> Option<String> {
-    stable_before(&sorted(stored), target)?.metadata.name.clone()
+    // One with the target's content is no revision to return to from it.
+    let is_doubtful = target.status.as_ref().is_some_and(|status| status.without_waves == Some(false));
+    let found = stable_before(&sorted(stored), target)?;
+    let is_other = !is_doubtful || content_hash(&found.spec.data) != content_hash(&target.spec.data);
+    found.metadata.name.clone().filter(|_| is_other)
 }
 
 /// Whether a target records that groups return to this revision, whose own status is gone, as after a restore from a

@@ -34,6 +34,8 @@ pub(crate) struct GroupSummary {
     pub unseen: usize,
     /// Whether the object of a group cannot be decoded, so that its wave is unknown.
     pub has_undecodable: bool,
+    /// Whether a group has a content that may have been complete before a doubtful return.
+    pub has_unjudged: bool,
     /// Groups that switch to a revision in this pass, or whose nodes are being replaced outside of the waves.
     pub moving: usize,
     /// Groups that return to an earlier revision, and make progress.
@@ -130,6 +132,7 @@ impl GroupSummary {
         }
         let progress = group_progress(view, group, choice, is_stuck);
         self.returning += usize::from(group.has_part(view) && group.is_returning(view) && !is_stuck);
+        self.has_unjudged |= group.status.boundaries_revision.as_ref().is_some_and(|hash| view.unjudged.contains(hash));
         let is_over = |wait: &Wait| wait.reason == WaitReason::BudgetUsedUp;
         self.begins_wait |= matches!(choice, RevisionDecision::Use { waits: Some(wait), .. } if is_over(wait));
         // Without its content, nothing can be computed for the group before its wave.

@@ -1,6 +1,6 @@
 //! The input of every rollout decision: the stored revisions, the target, the policy and the recorded status.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
@@ -15,8 +15,8 @@ use crate::util::text::shorten;
 
 use super::images::{Images, KnownImages, images_by_name, is_aborted, is_ordered_back, own_images};
 use super::retention::{
-    Current, History, HistoryStep, has_texts, is_recorded_stable, next_step, phase_of, retains_policy, sorted,
-    stable_before, unverified_names, unverified_stop, was_complete,
+    Current, History, HistoryStep, has_texts, is_recorded_stable, may_come_from_another, next_step, phase_of,
+    retains_policy, sorted, stable_before, unjudged_between, unverified_names, unverified_stop, was_complete,
 };
 
 /// A stored revision, parsed.
@@ -103,8 +103,14 @@ pub(crate) struct RolloutView {
     pub uid: String,
     /// resourceVersion of the target's object.
     pub resource_version: String,
-    /// The last revision that was complete before the target; `None` when the target is the first one.
+    /// The last revision that was complete before the target. `None` when the target is the first one, or when it is
+    /// unknown whether it is a return.
     pub stable: Option<StoredRevision>,
+    /// Whether a revision with the target's content was complete before, but another one may have been after it: that one
+    /// was deleted, or its status is lost.
+    pub is_return_doubtful: bool,
+    /// Hashes of the contents that may have been complete after it.
+    pub unjudged: BTreeSet<String>,
     /// The newest stored revision of each content, by hash.
     pub stored: BTreeMap<String, StoredRevision>,
     /// The stored revisions that this release cannot parse, by hash: the name with the error.
@@ -187,11 +193,17 @@ impl RolloutView {
             // A group's status names the texts together with the images.
             false => Arc::new(ActiveBoundaries { revision: target.hash.clone(), ..(**active).clone() }),
         };
-        let (stable, unreadable_stable) = match stable_before(&sorted, object).map(&parsed) {
+        let found = stable_before(&sorted, object);
+        let unjudged = unjudged_between(&sorted, found, object);
+        let (stable, unreadable_stable) = match found.map(&parsed) {
             Some(Ok(stable)) => (Some(stable), None),
             Some(Err(unreadable)) => (None, Some(unreadable)),
             None => (None, None),
         };
+        // Groups that have what was complete in between would all leave it at once.
+        let is_return_doubtful = stable.as_ref().is_some_and(|stable| stable.has_content_of(&target))
+            && may_come_from_another(&sorted, object, !unjudged.is_empty());
+        let stable = stable.filter(|_| !is_return_doubtful);
         // Groups that have the target do not lose it because their predecessor cannot be read.
         let is_over = status.phase == Some(RolloutPhase::Complete);
         let stable_problem = unreadable_stable.filter(|_| !is_over).map(|unreadable| {
@@ -225,6 +237,8 @@ impl RolloutView {
             },
             target,
             stable,
+            is_return_doubtful,
+            unjudged,
             stored,
             unreadable,
             unverified: unverified_names(revisions),
@@ -275,7 +289,7 @@ impl RolloutView {
         }
     }
 
-    /// Whether all revisions before the target were deleted, so that nothing stored is known to be good.
+    /// Whether nothing stored is known to be good: all revisions before the target were deleted, or the return is doubtful.
     pub(crate) fn is_history_lost(&self) -> bool {
         self.stable.is_none() && !self.is_return()
     }

@@ -300,3 +300,51 @@ fn aborted_change_without_a_history_does_not_begin_again() {
     cluster.run_until_stable();
     assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
 }
+
+/// r3 brings the content of r1 back in waves, and its first wave soaks. The other groups were created with r2, so that
+/// nothing says that they had that content before.
+fn way_back_in_waves() -> SimulatedCluster {
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a"), group("b")]);
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    cluster.groups.iter_mut().for_each(|group| group.status.rollout = None);
+    cluster.image = "ami-1".into();
+    cluster.run_until(|cluster| cluster.waves("r3").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
+    assert_eq!(cluster.images(), ["ami-1", "ami-2", "ami-2"]);
+    cluster
+}
+
+/// A user deletes the revision that the groups come from, or a backup restores it without its status. An older one has the
+/// content of the rollout under way, which must not become a return for every group at once because of that.
+#[test]
+fn waves_continue_although_only_an_older_revision_with_the_same_content_is_known_to_be_good() {
+    for is_deleted in [true, false] {
+        let mut cluster = way_back_in_waves();
+        match is_deleted {
+            true => cluster.revisions.retain(|revision| revision.metadata.name.as_deref() != Some("r2")),
+            false => (cluster.revision("r2").status, cluster.revision("r3").status) = (None, None),
+        }
+        cluster.run(5);
+        assert_eq!(cluster.images(), ["ami-1", "ami-2", "ami-2"], "deleted: {is_deleted}");
+        let reason = if is_deleted { WaitReason::RevisionUnknown } else { WaitReason::WaveNotOpen };
+        assert_eq!(cluster.group("a").waits, Some(reason));
+        let status = cluster.revision("r3").status.clone().expect("a status");
+        let recorded = is_deleted.then_some("r2");
+        assert_eq!((status.stable.as_deref(), status.without_waves), (recorded, Some(false)));
+        cluster.run_until_stable();
+        assert_eq!((cluster.phase("r3"), cluster.images()), (RolloutPhase::Complete, vec!["ami-1".to_owned(); 3]));
+    }
+}
+
+/// An admin reverts an edit within seconds, before the controller has begun to roll it out. No group has it, so that nobody
+/// must wait for the revert.
+#[test]
+fn revert_of_a_change_that_never_began_waits_for_no_delay() {
+    let policy = "{delay: [{clusters: '*', by: 48h}], waves: [{name: all}]}";
+    let mut cluster = SimulatedCluster::new(policy, vec![group("a")]);
+    cluster.image = "ami-2".into();
+    cluster.store();
+    cluster.image = "ami-1".into();
+    cluster.run(10);
+    assert_eq!((cluster.newest().as_str(), cluster.phase("r3")), ("r3", RolloutPhase::Complete));
+}

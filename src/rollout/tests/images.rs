@@ -189,6 +189,7 @@ fn reverted_texts_with_the_same_images_are_a_way_back() {
     let mut cluster = Cluster::new();
     cluster.live = data("b");
     cluster.store();
+    cluster.set_phase(RolloutPhase::Superseded);
     assert_eq!(cluster.view().target.images[ALIAS], "ami-1", "an edit of the ConfigMap keeps the images");
     cluster.live = data("a");
     cluster.store();
