@@ -73,6 +73,7 @@ pub(crate) fn history(active: &ActiveBoundaries, ctx: &Context) -> History {
         kept: policy.map_or(DEFAULT_HISTORY, |policy| policy.history),
         needed,
         has_unknown_needs,
+        policy_under_way: ctx.stores.rollout.view().and_then(|view| view.policy_under_way()),
     }
 }
 

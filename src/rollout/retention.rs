@@ -18,11 +18,42 @@ pub(crate) struct History {
     pub needed: BTreeSet<String>,
     /// Whether it is unknown what some group needs, so that nothing is deleted.
     pub has_unknown_needs: bool,
+    /// The policy of the rollout under way.
+    pub policy_under_way: Option<PolicyUnderWay>,
+}
+
+/// The policy that the target of a rollout was stored with. Until all groups have switched, it continues without the key
+/// `rollout`, also when a user deletes the target's object.
+#[derive(Clone, Debug)]
+pub(crate) struct PolicyUnderWay {
+    /// Name of the target's object.
+    pub name: String,
+    /// UID of the target's object.
+    pub uid: String,
+    /// Text of the key `rollout`.
+    pub text: String,
+}
+
+impl PolicyUnderWay {
+    /// Whether the target's object was deleted.
+    pub(super) fn is_lost_in(&self, stored: &[BoundariesRevision]) -> bool {
+        let is_same = |revision: &BoundariesRevision| {
+            let metadata = &revision.metadata;
+            metadata.name.as_ref() == Some(&self.name) && metadata.uid.as_deref().unwrap_or_default() == self.uid
+        };
+        !stored.iter().any(is_same)
+    }
 }
 
 impl Default for History {
     fn default() -> Self {
-        Self { release: String::new(), kept: DEFAULT_HISTORY, needed: BTreeSet::new(), has_unknown_needs: false }
+        Self {
+            release: String::new(),
+            kept: DEFAULT_HISTORY,
+            needed: BTreeSet::new(),
+            has_unknown_needs: false,
+            policy_under_way: None,
+        }
     }
 }
 
@@ -61,7 +92,13 @@ pub(crate) fn next_step(
     let sorted = sorted(stored);
     let newest = sorted.last();
     let hash = content_hash(current.data);
-    if newest.is_some_and(|newest| has_texts(newest, &hash)) {
+    let under_way = history.policy_under_way.as_ref().filter(|policy| policy.is_lost_in(stored));
+    let lost_policy = under_way.filter(|_| !current.data.contains_key(ROLLOUT_KEY)).map(|policy| policy.text.as_str());
+    // The deleted one may have differed from the newest one in its images alone.
+    let is_stored = |newest: &BoundariesRevision| {
+        has_texts(newest, &hash) && (lost_policy.is_none() || retains_policy(newest))
+    };
+    if newest.is_some_and(|newest| is_stored(newest)) {
         return surplus(&sorted, history).filter(|_| !history.has_unknown_needs);
     }
     let first = before.filter(|before| newest.is_none() && content_hash(before) != hash);
@@ -69,7 +106,7 @@ pub(crate) fn next_step(
         Some(before) => (known_keys(before), RevisionSource::default()),
         None => (known_keys(current.data), current.from.clone()),
     };
-    let data = with_kept_policy(data, newest.copied());
+    let data = with_kept_policy(data, newest.copied(), lost_policy);
     if let Some(newest) = newest {
         let change = describe_change(&newest.spec.data, &data);
         from.change = if change.is_empty() { "no value; the text alone".to_owned() } else { change };
@@ -86,14 +123,15 @@ pub(crate) fn next_step(
 }
 
 /// The data of the next revision, with the policy of the newest one if the ConfigMap lost its own and that one
-/// still counts.
+/// still counts. `lost` is the policy of a rollout under way whose revision a user deleted.
 fn with_kept_policy(
     mut data: BTreeMap<String, String>,
     newest: Option<&BoundariesRevision>,
+    lost: Option<&str>,
 ) -> BTreeMap<String, String> {
     let kept = newest.filter(|newest| retains_policy(newest)).and_then(|newest| newest.spec.data.get(ROLLOUT_KEY));
-    if let Some(text) = kept.filter(|_| !data.contains_key(ROLLOUT_KEY)) {
-        data.insert(ROLLOUT_KEY.to_owned(), text.clone());
+    if let Some(text) = lost.or(kept.map(String::as_str)).filter(|_| !data.contains_key(ROLLOUT_KEY)) {
+        data.insert(ROLLOUT_KEY.to_owned(), text.to_owned());
     }
     data
 }

@@ -15,8 +15,8 @@ use crate::util::text::shorten;
 
 use super::images::{Images, KnownImages, images_by_name, is_aborted, is_ordered_back, own_images};
 use super::retention::{
-    Current, History, HistoryStep, has_texts, is_recorded_stable, may_come_from_another, next_step, phase_of,
-    retains_policy, sorted, stable_before, unjudged_between, unverified_names, unverified_stop, was_complete,
+    Current, History, HistoryStep, PolicyUnderWay, has_texts, is_recorded_stable, may_come_from_another, next_step,
+    phase_of, retains_policy, sorted, stable_before, unjudged_between, unverified_names, unverified_stop, was_complete,
 };
 
 /// A stored revision, parsed.
@@ -126,6 +126,8 @@ pub(crate) struct RolloutView {
     pub policy: Arc<RolloutPolicy>,
     /// Whether the policy is the one that the target was stored with, because the ConfigMap has none any more.
     pub is_retained_policy: bool,
+    /// Text of the policy that the target was stored with, if it was stored with one.
+    pub policy_text: Option<String>,
     /// The orders of users.
     pub orders: RolloutOrders,
     /// The recorded status of the target.
@@ -246,6 +248,7 @@ impl RolloutView {
             policy_problem,
             policy,
             is_retained_policy,
+            policy_text: object.spec.data.get(ROLLOUT_KEY).cloned(),
             orders: object.spec.orders.clone(),
             status,
         })
@@ -307,6 +310,18 @@ impl RolloutView {
     /// Whether groups can return from the target to what was complete before.
     pub(crate) fn can_return(&self) -> bool {
         self.stable.is_some() && !self.is_return()
+    }
+
+    /// The policy that continues when the ConfigMap loses the key `rollout` and a user deletes the target's object. `None`
+    /// when all groups have switched, or when the target was stored without a policy.
+    pub(crate) fn policy_under_way(&self) -> Option<PolicyUnderWay> {
+        let text = self.policy_text.clone().filter(|_| self.phase() != RolloutPhase::Complete)?;
+        Some(PolicyUnderWay { name: self.target.name.clone(), uid: self.uid.clone(), text })
+    }
+
+    /// Whether a user deleted the target's object before all groups had switched to it.
+    pub(crate) fn is_lost_in(&self, stored: &[BoundariesRevision]) -> bool {
+        self.policy_under_way().is_some_and(|policy| policy.is_lost_in(stored))
     }
 
     /// Whether the target is the newest stored revision. It is not when a user deleted that one, and an older one has

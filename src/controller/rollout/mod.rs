@@ -136,7 +136,8 @@ pub(crate) fn count_running(stores: &Stores) {
     });
 }
 
-/// Builds the view of the rollout again from the stored revisions.
+/// Builds the view of the rollout again from the stored revisions. The one before stays if a user deleted its revision, and
+/// the ConfigMap has no policy any more.
 ///
 /// # Errors
 /// The API server did not answer, or denied the call. The view stays as it was.
@@ -144,7 +145,13 @@ pub(crate) async fn refresh(
     ctx: &Context,
     active: &Arc<ActiveBoundaries>,
 ) -> Result<Option<Arc<RolloutView>>, KubeError> {
-    Ok(read(ctx, active).await?.0)
+    let (view, stored) = read(ctx, active).await?;
+    Ok(view.or_else(|| lost_view(ctx, active, &stored)))
+}
+
+/// The rollout under way whose revision a user deleted while the ConfigMap has no policy. Nothing stored tells of it.
+fn lost_view(ctx: &Context, active: &ActiveBoundaries, stored: &[BoundariesRevision]) -> Option<Arc<RolloutView>> {
+    ctx.stores.rollout.view().filter(|view| active.rollout().is_none() && view.is_lost_in(stored))
 }
 
 /// The view of the rollout, with the stored revisions.
@@ -156,7 +163,8 @@ async fn read(
     let known = ctx.stores.rollout.view();
     let cluster = ctx.planner.settings.cluster_name.as_deref();
     let view = RolloutView::new(&stored, active, known.as_deref(), cluster);
-    if view.is_none() && active.source == BoundariesSource::Live && active.rollout().is_none() {
+    let is_released = view.is_none() && active.rollout().is_none() && lost_view(ctx, active, &stored).is_none();
+    if is_released && active.source == BoundariesSource::Live {
         // All groups wait for the ConfigMap to be loaded. The next load stores this.
         if let Err(error) = images::release(ctx, active, &stored).await {
             tracing::warn!(%error, "cannot store that image aliases follow AWS again");
@@ -170,13 +178,13 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     let active = ctx.stores.boundaries.get();
     let (view, stored) = read(ctx, &active).await?;
     let Some(view) = view else {
-        if active.rollout().is_none() {
+        if active.rollout().is_none() && lost_view(ctx, &active, &stored).is_none() {
             // The policy was removed, and the rollout has ended.
             ctx.stores.rollout.set_view(None);
             ctx.metrics.rollout.forget();
             trigger.enqueue_all();
         } else if active.source == BoundariesSource::Live {
-            // Otherwise no wave would open until the next edit.
+            // Otherwise no wave would open until the next edit. Groups keep the view until then.
             revisions::store_again(&active, ctx).await?;
         }
         return Ok(());

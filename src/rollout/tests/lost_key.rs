@@ -149,3 +149,26 @@ fn change_that_an_older_release_gave_to_every_group_can_be_aborted_behind_the_lo
         assert!(!cluster.groups[1..].iter().any(|group| group.log.iter().any(is_replacement)));
     }
 }
+
+/// The key is lost in the first soak, and then a user deletes the revision. Nothing that is stored tells of the rollout, or
+/// only an older complete revision has its content, and no group may take it ahead of its wave because of that.
+#[test]
+fn lost_key_releases_no_group_when_the_revision_is_deleted_as_well() {
+    for (images, name) in [(["ami-2", "ami-1", "ami-1"], "r2"), (["ami-1", "ami-2", "ami-2"], "r3")] {
+        let mut cluster = two_waves();
+        cluster.image = images[1].into();
+        cluster.run_until_stable();
+        // Nothing says that the groups had the other content before.
+        cluster.groups.iter_mut().for_each(|group| group.status.rollout = None);
+        cluster.image = images[0].into();
+        cluster.run_until(|cluster| is_soaking(cluster, name));
+        cluster.policy = None;
+        cluster.run(2);
+        cluster.revisions.retain(|revision| revision.metadata.name.as_deref() != Some(name));
+        cluster.run(5);
+        assert_eq!(cluster.images(), images, "{name}");
+        assert!(!cluster.released && cluster.newest() == name, "{name}");
+        cluster.run_until(|cluster| cluster.released);
+        assert_eq!((cluster.images(), cluster.phase(name)), (vec![images[0].to_owned(); 3], RolloutPhase::Complete));
+    }
+}

@@ -270,7 +270,8 @@ impl SimulatedCluster {
     pub(super) fn store(&mut self) {
         let data = self.data();
         let needed = self.groups.iter().flat_map(|group| group.needs().into_iter().cloned()).collect();
-        let history = History { kept: self.kept, needed, ..History::default() };
+        let policy_under_way = self.known.as_ref().and_then(|view| view.policy_under_way());
+        let history = History { kept: self.kept, needed, policy_under_way, ..History::default() };
         let current = Current { data: &data, from: Default::default() };
         while let Some(step) = next_step(&self.revisions, None, &current, &history, "im") {
             match step {

@@ -58,6 +58,57 @@ async fn deleted_revision_is_stored_again_although_an_older_one_has_its_texts() 
     assert_eq!(test.ctx.stores.rollout.view().map(|view| view.target.name.clone()).as_deref(), Some("r4"));
 }
 
+/// The key `rollout` is lost in the middle of a rollout, and a user deletes the revision, which has the only copy of the
+/// policy. The groups must not be released: the revision is stored again with the policy.
+#[tokio::test]
+async fn rollout_without_the_key_is_stored_again_with_its_policy() {
+    let map = |image: &str| -> BTreeMap<String, String> {
+        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
+        [("rollout".to_owned(), "waves: [{name: all}]".to_owned()), ("defaults".to_owned(), defaults)].into()
+    };
+    let stored = |number: i64, image: &str, phase: RolloutPhase| {
+        let (name, hash) = (format!("r{number}"), crate::boundaries::content_hash(&map(image)));
+        let spec = BoundariesRevisionSpec { number, hash, data: map(image), ..BoundariesRevisionSpec::default() };
+        let mut revision = BoundariesRevision::new(&name, spec);
+        revision.status.get_or_insert_default().phase = Some(phase);
+        revision.metadata.resource_version = Some("1".into());
+        revision.metadata.uid = Some(format!("uid-{number}"));
+        revision
+    };
+    let (first, second) = (stored(1, "ami-1", RolloutPhase::Complete), stored(2, "ami-2", RolloutPhase::Rolling));
+    let (answer, created) = (json!(first), Arc::new(Mutex::new(vec![])));
+    let log = created.clone();
+    let test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
+        ("GET", path) if path.ends_with("/boundariesrevisions") => {
+            let created = log.lock().unwrap().clone();
+            let items: Vec<Value> = [answer.clone()].into_iter().chain(created).collect();
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+        }
+        ("POST", path) if path.ends_with("/boundariesrevisions") => {
+            log.lock().unwrap().push(call.body.clone());
+            (201, call.body)
+        }
+        ("PATCH", _) => (200, answer.clone()),
+        _ => (200, call.body),
+    }));
+    let mut live = map("ami-2");
+    live.remove("rollout");
+    let active = Arc::new(select_active(Some(&live), None, true).0);
+    let view = RolloutView::new(&[first, second], &active, None, None).expect("the policy is retained");
+    let config_map = k8s_openapi::api::core::v1::ConfigMap { data: Some(live), ..Default::default() };
+    *test.ctx.stores.config_map.lock().await = crate::util::lookup::Lookup::Present(config_map);
+    test.ctx.stores.boundaries.set(active.clone());
+    test.ctx.stores.rollout.set_view(Some(Arc::new(view)));
+    let refreshed = super::super::refresh(&test.ctx, &active).await.expect("the API server answers");
+    assert!(refreshed.is_some(), "a load of the ConfigMap releases no group, either");
+    let (trigger, mut polled) = (crate::controller::trigger::Trigger::new(test.ctx.clone()), Default::default());
+    super::super::poll(&test.ctx, &trigger, &mut polled).await.expect("the API server answers");
+    assert!(test.ctx.stores.rollout.view().is_some(), "no group is released");
+    let created = created.lock().unwrap();
+    let names: Vec<_> = created.iter().map(|revision| revision["metadata"]["name"].as_str().unwrap_or("")).collect();
+    assert_eq!((names, &created[0]["spec"]["data"]["rollout"]), (vec!["r2"], &json!("waves: [{name: all}]")));
+}
+
 /// A policy of the cluster refuses the status of the revision. A person who aborts the rollout must not see further groups take
 /// it, and learns why the status does not show the abort.
 #[tokio::test]

@@ -93,7 +93,9 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     if is_refused {
         active = without_live(NOT_SERVED.to_owned(), stored.as_ref());
     }
-    let is_staged = active.rollout().is_some() || revisions.as_deref().is_some_and(policy_is_retained);
+    let is_lost = |stored: &[_]| ctx.stores.rollout.view().is_some_and(|view| view.is_lost_in(stored));
+    let is_retained = revisions.as_deref().is_some_and(|stored| policy_is_retained(stored) || is_lost(stored));
+    let is_staged = active.rollout().is_some() || is_retained;
     let is_stored_first = active.source == BoundariesSource::Live && is_staged && ctx.request_write();
     if is_stored_first {
         // Before it becomes the last known good content, which a history begins with.
