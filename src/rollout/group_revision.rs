@@ -187,7 +187,7 @@ fn rollout_block(input: &DecisionInput, own: &StoredRevision) -> Option<Rotation
 /// that replaces its nodes ends the pause when the group switches to it, however long it waits in the open wave.
 fn is_paused_before(input: &DecisionInput, own: &StoredRevision) -> bool {
     let DecisionInput { view, group, .. } = input;
-    let keeps_own = own.is_complete && *group.forecast == RevisionImpact::Untouched;
+    let keeps_own = !group.is_unproven(view) && *group.forecast == RevisionImpact::Untouched;
     let is_over = || keeps_own && view.is_wave_open(group.wave(view), input.now);
     own.stop == Some(RolloutEnd::Paused) && own.hash != view.target.hash && !is_over()
 }

@@ -42,7 +42,7 @@ pub(crate) struct StoredRevision {
     pub has_lost_images: bool,
     /// The names under which its content is stored: one that came back was stored again.
     pub names: Vec<String>,
-    /// Whether a rollout of its content has ended with all groups.
+    /// Whether the last rollout of its content has ended with all groups. What was good long ago may fail now.
     pub is_complete: bool,
     /// How its rollout was stopped, if it was.
     pub stop: Option<RolloutEnd>,
@@ -184,7 +184,7 @@ impl RolloutView {
                 own_images: own,
                 has_lost_images: are_lost,
                 names: of_content(hash).filter_map(|found| found.metadata.name.clone()).collect(),
-                is_complete: of_content(hash).any(was_complete),
+                is_complete: of_content(hash).next_back().is_some_and(was_complete),
                 stop: end_of(revision),
                 is_restored: false,
             })

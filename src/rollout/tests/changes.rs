@@ -508,3 +508,34 @@ fn correction_does_not_resume_the_failed_change() {
         assert_eq!((cluster.images(), cluster.phase("r3")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
     }
 }
+
+/// The same for a content that was complete long ago. That it was good then does not prove it for the groups that failed with
+/// it now.
+#[test]
+fn correction_does_not_resume_a_failed_change_that_was_complete_before() {
+    let policy =
+        "waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m, approval: admin}, {name: rest}]";
+    let mut cluster = SimulatedCluster::new(policy, vec![canary("c"), canary("d"), group("a")]);
+    cluster.image = "ami-2".into();
+    cluster.store();
+    cluster.revision("r2").spec.orders.approved = vec!["canary".into()];
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
+    // Nothing says that the groups had the other content before.
+    cluster.groups.iter_mut().for_each(|group| group.status.rollout = None);
+    cluster.group("d").nodes = vec!["ami-2".into(); 20];
+    cluster.group("c").bad_images.insert("ami-1".into());
+    cluster.image = "ami-1".into();
+    cluster.store();
+    cluster.revision("r3").spec.orders.approved = vec!["canary".into()];
+    cluster.run_until(|cluster| cluster.phase_of("r3") == Some(RolloutPhase::Halted));
+    let before = replaced(&cluster.groups[1], "ami-1");
+    assert!((1..20).contains(&before), "the test is too slow");
+    cluster.image = "ami-3".into();
+    cluster.run(60);
+    assert_eq!(replaced(&cluster.groups[1], "ami-1"), before);
+    assert_eq!(cluster.images(), ["ami-2"; 3]);
+    cluster.revision("r4").spec.orders.approved = vec!["canary".into()];
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r4")), (vec!["ami-3".to_owned(); 3], RolloutPhase::Complete));
+}
