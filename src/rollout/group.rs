@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::impact::RevisionImpact;
 use super::view::{RolloutEnd, RolloutView, StoredRevision};
 use crate::api::names::condition;
-use crate::api::{Condition, InstanceGroupStatus, NodeCounts, RolloutRecord};
+use crate::api::{Condition, InstanceGroupStatus, NodeCounts, RolloutRecord, rfc3339};
 use crate::boundaries::Wave;
 use crate::boundaries::selector::AnnotationSelector;
 use crate::plan::Reason;
@@ -244,6 +244,23 @@ impl GroupView<'_> {
             (fails && begun_after).then(|| format!("{reason}: {message}"))
         })
     }
+}
+
+/// The record of a switch with the present time as its time, if that one lies ahead, because the clock went back after it.
+/// A problem that begins now would count as older than the switch for good. `None` when there is nothing to correct.
+pub(crate) fn corrected_record(status: &InstanceGroupStatus, now: Timestamp) -> Option<RolloutRecord> {
+    let record = status.rollout.as_ref()?;
+    let since: Timestamp = record.since.as_deref()?.parse().ok()?;
+    // By one second it may lie ahead with a right clock, see `GroupView::since`.
+    let is_ahead = since.as_second() > now.as_second() + 1;
+    // A problem from before the switch, whose time lies ahead as well, would count as one that began after it.
+    let began_before = |found: &Condition| {
+        let begun: Option<Timestamp> = found.last_transition_time.as_deref().and_then(|text| text.parse().ok());
+        let is_failure = [condition::ROTATION_HALTED, condition::STALLED].contains(&found.r#type.as_str());
+        is_failure && found.is_true() && begun.is_some_and(|begun| now < begun && begun.as_second() < since.as_second())
+    };
+    let is_corrected = is_ahead && !status.conditions.iter().any(began_before);
+    is_corrected.then(|| RolloutRecord { since: Some(rfc3339(now)), ..record.clone() })
 }
 
 /// Which part of the nodes a group may lose during the soak without the revision being to blame.

@@ -15,7 +15,7 @@ use super::forecast::decide_with_forecast;
 use super::{count_running, count_unavailable};
 
 use crate::api::names::condition;
-use crate::api::{InstanceGroup, RolloutRecord, diff_merge_patch, group_id, rfc3339};
+use crate::api::{InstanceGroup, diff_merge_patch, group_id, rfc3339};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::controller::context::{CACHE_LAG_DELAY, Context, Error, event_target, publish_event};
 use crate::controller::planner::{GroupContext, Planner, Planning};
@@ -23,7 +23,9 @@ use crate::controller::status_update::report_refusal;
 use crate::controller::stores::Stores;
 use crate::plan::write::{Write, status_write};
 use crate::plan::{Event, EventKind, EventReason, Outcome, Step};
-use crate::rollout::{RevisionDecision, RevisionSwitch, RolloutView, RotationBlock, SwitchReason, Wait};
+use crate::rollout::{
+    RevisionDecision, RevisionSwitch, RolloutView, RotationBlock, SwitchReason, Wait, corrected_record,
+};
 
 /// Forecasts what the target of the rollout changes in the group, and records that the group switches to another
 /// content. The reconcile then ends, and the next one plans with that content.
@@ -274,18 +276,20 @@ fn missing_revision(wait: Option<&Wait>) -> Arc<ActiveBoundaries> {
     Arc::new(ActiveBoundaries { source: BoundariesSource::RevisionMissing(why), ..ActiveBoundaries::default() })
 }
 
-/// Records when all nodes of the group ran the content that it switched to.
+/// Records when all nodes of the group ran the content that it switched to. Corrects the time of the switch after the clock
+/// went back.
 pub(crate) fn record_completion(group: &InstanceGroup, planned: &mut Planning, now: Timestamp) {
-    let status = group.status.as_ref();
-    let Some(record) = status.and_then(|status| status.rollout.clone()).filter(|record| record.settled.is_none())
-    else {
-        return;
-    };
-    let recorded = status.and_then(|status| status.boundaries_revision.as_ref());
+    let Some(status) = &group.status else { return };
+    let Some(before) = &status.rollout else { return };
+    let mut after = corrected_record(status, now).unwrap_or_else(|| before.clone());
+    let recorded = status.boundaries_revision.as_ref();
     let is_planned_with = planned.boundaries.as_ref().map(|summary| &summary.revision) == recorded;
-    if is_planned_with && planned.plan.outcome == Outcome::Converged && planned.plan.steps.is_empty() {
-        let settled = RolloutRecord { settled: Some(rfc3339(now)), ..record };
-        planned.plan.status_update.fields.insert("rollout".to_owned(), json!(settled));
+    let is_done = is_planned_with && planned.plan.outcome == Outcome::Converged && planned.plan.steps.is_empty();
+    if is_done && before.settled.is_none() {
+        after.settled = Some(rfc3339(now));
+    }
+    if after != *before {
+        planned.plan.status_update.fields.insert("rollout".to_owned(), json!(after));
     }
 }
 
@@ -293,7 +297,7 @@ pub(crate) fn record_completion(group: &InstanceGroup, planned: &mut Planning, n
 mod tests {
     use super::super::tests::{controller, group, key, open_rollout, stores};
     use super::*;
-    use crate::api::{InstanceGroupSpec, InstanceGroupStatus};
+    use crate::api::{InstanceGroupSpec, InstanceGroupStatus, RolloutRecord};
     use crate::controller::report::BoundariesSummary;
     use crate::plan::{NodeStep, Plan, PlannedStep, Reason, UncordonReason, blocked_plan};
 

@@ -6,7 +6,7 @@ use super::simulated_cluster::{CANARY, FAILURE_DELAY, Group, POLL, RecordedActio
 use crate::api::names::{annotation, condition};
 use crate::api::{Condition, RolloutPhase, RolloutRecord, WaveState, rfc3339, set_condition};
 use crate::plan::Reason;
-use crate::rollout::{RevisionImpact, WaitReason};
+use crate::rollout::{RevisionImpact, WaitReason, corrected_record};
 
 fn soaking() -> SimulatedCluster {
     let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a"), group("b")]);
@@ -542,4 +542,37 @@ fn problem_of_the_second_in_which_a_group_switches_is_not_the_changes() {
     assert!(matches!(cluster.groups[0].log[0], RecordedAction::Switched { at, .. } if rfc3339(at) == next));
     cluster.run_until_stable();
     assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
+}
+
+/// The clock of the controller's node goes back in the soak, so that the groups seem to switch in two hours. What fails from
+/// now on is still the change's.
+#[test]
+fn failure_counts_although_the_clock_went_back_after_the_switch() {
+    let mut cluster = soaking();
+    cluster.now -= jiff::SignedDuration::from_hours(2);
+    cluster.run(1);
+    cluster.group("c").bad_images.insert("ami-2".into());
+    cluster.run(20);
+    assert_eq!((cluster.images(), cluster.phase("r2")), (images(["ami-1"; 3]), RolloutPhase::Halted));
+}
+
+/// The record of each group is written once for such a clock. A problem that a group had before it switched is not the
+/// change's, although its time lies ahead, too.
+#[test]
+fn time_of_a_switch_is_corrected_once_and_blames_no_earlier_problem() {
+    let cluster = soaking();
+    let mut status = cluster.groups[0].status.clone();
+    let record = status.rollout.clone().expect("a record");
+    let since: jiff::Timestamp = record.since.clone().expect("a time").parse().expect("a time");
+    let minutes = jiff::SignedDuration::from_mins;
+    assert_eq!(corrected_record(&status, since), None);
+    let now = since - minutes(60);
+    let mut stalled = status.clone();
+    let problem = Condition::new(condition::STALLED, true, "LaunchFailed", "it does not go on");
+    set_condition(&mut stalled.conditions, problem, &rfc3339(since - minutes(30)));
+    assert_eq!(corrected_record(&stalled, now), None, "the problem is older than the switch");
+    let corrected = corrected_record(&status, now).expect("it lies ahead");
+    assert_eq!(corrected, RolloutRecord { since: Some(rfc3339(now)), ..record });
+    status.rollout = Some(corrected);
+    assert_eq!(corrected_record(&status, now), None, "it is written once");
 }

@@ -18,7 +18,7 @@ use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{
     CheckAnswer, CheckResult, Checks, Current, DecisionInput, GroupSummary, GroupView, History, HistoryStep, Images,
     KnownImpact, Patience, ProgressInput, RevisionDecision, RevisionImpact, RolloutView, Running, StoredRevision,
-    SwitchReason, WaitReason, YieldingGroups, advance, choose, comes_next, next_step, query,
+    SwitchReason, WaitReason, YieldingGroups, advance, choose, comes_next, corrected_record, next_step, query,
 };
 
 pub(super) const FAILURE_DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -512,6 +512,9 @@ impl SimulatedCluster {
                     && !begins_nothing
                     && !waits_for_budget
                     && group.nodes.iter().any(|node| *node != image);
+                if let Some(record) = corrected_record(&group.status, now) {
+                    group.status.rollout = Some(record);
+                }
                 let is_locked = begins_nothing || waits_for_budget || group.blocked;
                 group.rotate(&content, is_locked, now);
             }
