@@ -215,10 +215,7 @@ fn own_content(input: &DecisionInput) -> Own {
         return Own::Unknown;
     }
     if group.status.is_new() {
-        let is_open = view.is_wave_open(group.wave(view), input.now) || gates::is_approved(view, group);
-        let is_given = matches!(view.phase(), RolloutPhase::Rolling | RolloutPhase::Complete);
-        let uses_target = is_given && is_open && blocking_order(input).is_none();
-        return if uses_target { Own::Known(view.target.clone()) } else { known_stable() };
+        return if is_given(input) { Own::Known(view.target.clone()) } else { known_stable() };
     }
     let recorded = group.status.boundaries_revision.as_deref().filter(|hash| !hash.is_empty());
     if let Some(stored) = group.recorded(view) {
@@ -239,6 +236,14 @@ fn own_content(input: &DecisionInput) -> Own {
         (None, None, None) if view.stable_problem.is_some() => Own::Unknown,
         (None, None, None) => Own::Included(stable()),
     }
+}
+
+/// Whether a group for which the target replaces no node has it now: its turn has come, and nobody stopped the target.
+fn is_given(input: &DecisionInput) -> bool {
+    let DecisionInput { view, group, .. } = input;
+    let is_open = view.is_wave_open(group.wave(view), input.now) || gates::is_approved(view, group);
+    let is_rolling = matches!(view.phase(), RolloutPhase::Rolling | RolloutPhase::Complete);
+    is_rolling && is_open && blocking_order(input).is_none()
 }
 
 /// A group that has the target: it keeps it, unless the target fails on it or is aborted.
@@ -303,10 +308,14 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
             );
             return wait(own, WaitReason::WaveNotOpen, text);
         }
+        let keeps_own = is_aborted || group.is_switching(&own);
+        let has_target = || view.phase() == RolloutPhase::Complete || is_given(input);
         return match is_superseded && !is_aborted {
             // What the group runs is not proved yet: its wave and its soak are those of the target from now on.
             true => switch_to(input, view.target.clone(), SwitchReason::InPlace),
-            false if is_aborted || group.is_switching(&own) => keep(Some(own), None, None),
+            // Its status names what it is planned with. With the target, the next edit of its tenant would take that before
+            // its wave.
+            false if keeps_own || !has_target() => keep(Some(own), None, None),
             false => keep(Some(view.target.clone()), None, None),
         };
     }

@@ -353,6 +353,44 @@ fn approval_of_another_change_is_named_while_the_group_waits() {
     }
 }
 
+/// The change leaves the group as it is. If it were planned with the change, its status would name that, and the next edit of
+/// its tenant would take the change before its wave, or although users or failures stopped it.
+#[test]
+fn untouched_group_is_planned_with_its_own_revision_until_its_wave_opens() {
+    use RolloutPhase::{Complete, Halted, Rolling};
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until(is_soaking);
+    let found = cluster.view().expect("a rollout");
+    for (phase, is_open, is_paused, name) in [
+        (Rolling, false, false, "r1"),
+        (Halted, false, false, "r1"),
+        (Rolling, true, false, "r2"),
+        (Rolling, true, true, "r1"),
+        (Halted, true, false, "r1"),
+        (Complete, false, false, "r2"),
+    ] {
+        let mut view = (*found).clone();
+        (view.status.phase, view.orders.paused) = (Some(phase), is_paused);
+        if is_open {
+            view.status.waves[0].state = Some(WaveState::Passed);
+            view.status.waves[1].state = Some(WaveState::Open);
+        }
+        let choice = choose(&DecisionInput {
+            view: &view,
+            group: cluster.groups[1].group_view(&RevisionImpact::Untouched, None),
+            merged_hash: &|_| None,
+            uses_alias: &|_| false,
+            has_room: &|_| true,
+            budget_used_up: &|| None,
+            failure_delay: FAILURE_DELAY,
+            now: cluster.now,
+        });
+        let RevisionDecision::Use { content: Some(content), waits: None, .. } = choice else { panic!("{choice:?}") };
+        assert_eq!(content.name, name, "{phase}, its wave is open: {is_open}, paused: {is_paused}");
+    }
+}
+
 /// An alert about a group that is far behind needs the time since when something newer exists. What an admin aborted is
 /// nothing that the group misses.
 #[test]
