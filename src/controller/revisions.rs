@@ -8,11 +8,13 @@ use kube::ResourceExt;
 
 use super::context::Context;
 use crate::api::names::CHANGE_CAUSE;
-use crate::api::{GroupObject, RevisionSource, rfc3339};
+use crate::api::{GroupObject, InstanceGroupStatus, RevisionSource, rfc3339};
 use crate::boundaries::active::ActiveBoundaries;
 use crate::boundaries::{DEFAULT_HISTORY, content_hash};
 use crate::k8s::{KubeApi, KubeError};
-use crate::rollout::{Current, History, HistoryStep, has_texts, next_step, sorted};
+use crate::rollout::{
+    Current, History, HistoryStep, UsedNumbers, has_texts, next_step, sorted, used_numbers as numbers_in_status,
+};
 use crate::util::text::shorten;
 
 /// How many steps are tried in a row. Each removes one difference; only another writer makes more necessary.
@@ -74,6 +76,27 @@ pub(crate) fn history(active: &ActiveBoundaries, ctx: &Context) -> History {
         needed,
         has_unknown_needs,
         policy_under_way: ctx.stores.rollout.view().and_then(|view| view.policy_under_way()),
+        used_numbers: used_numbers(ctx),
+    }
+}
+
+/// The numbers of revisions that the statuses of groups name, and those that this process has seen stored.
+pub(crate) fn used_numbers(ctx: &Context) -> UsedNumbers {
+    let mut used = UsedNumbers::new();
+    for group in ctx.stores.groups.state() {
+        used.extend(status_of(&group).as_ref().map(numbers_in_status).unwrap_or_default());
+    }
+    if let Some(view) = ctx.stores.rollout.view() {
+        used.extend(view.stored.values().map(|stored| (stored.number, stored.hash.clone())));
+    }
+    used
+}
+
+/// The status of a group; `None` if it cannot be decoded.
+fn status_of(group: &GroupObject) -> Option<InstanceGroupStatus> {
+    match &group.0 {
+        Ok(group) => Some(group.status.clone().unwrap_or_default()),
+        Err(invalid) => invalid.status.clone(),
     }
 }
 
@@ -81,15 +104,9 @@ pub(crate) fn history(active: &ActiveBoundaries, ctx: &Context) -> History {
 fn needs(groups: &[Arc<GroupObject>]) -> (BTreeSet<String>, bool) {
     let (mut needed, mut has_unknown_needs) = (BTreeSet::new(), false);
     for group in groups {
-        let status = match &group.0 {
-            Ok(group) => group.status.clone().unwrap_or_default(),
-            Err(invalid) => match invalid.status.clone() {
-                Some(status) => status,
-                None => {
-                    has_unknown_needs = true;
-                    continue;
-                }
-            },
+        let Some(status) = status_of(group) else {
+            has_unknown_needs = true;
+            continue;
         };
         needed.extend(status.boundaries_revision);
         needed.extend(status.rollout.and_then(|record| record.previous));

@@ -39,7 +39,8 @@ pub(crate) use new_images::{is_confirmed, may_move_images, moved, with_images, w
 pub(crate) use patience::Patience;
 pub(crate) use progress::{ProgressInput, advance};
 pub(crate) use retention::{
-    Current, History, HistoryStep, foreign_names, has_texts, next_step, policy_is_retained, returns_to, sorted,
+    Current, History, HistoryStep, UsedNumbers, foreign_names, has_texts, next_step, policy_is_retained, returns_to,
+    sorted, used_numbers,
 };
 pub(crate) use running::Running;
 pub(crate) use summary::{GroupSummary, WaveSummary, comes_next};

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 
 use super::images::{AWS_MANAGER, Images, carried, describe, identity, is_aborted, own_images};
-use super::retention::{has_texts, known_keys, next_name, sorted};
+use super::retention::{UsedNumbers, first_number, has_texts, known_keys, next_name, sorted};
 use super::view::RolloutView;
 use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource, RolloutPhase};
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
@@ -50,12 +50,13 @@ pub(crate) fn is_confirmed(found: &Images, seen: &mut Images) -> bool {
 }
 
 /// The revision with the texts of the live ConfigMap in which some aliases resolve to other images. `None` when the
-/// target is not stored, or has other texts.
+/// target is not stored, or has other texts. `used` are the numbers that it does not get.
 pub(crate) fn with_images(
     stored: &[BoundariesRevision],
     view: &RolloutView,
     moved: &Images,
     live: &BTreeMap<String, String>,
+    used: &UsedNumbers,
     time: String,
 ) -> Option<BoundariesRevision> {
     let target = stored.iter().find(|revision| revision.metadata.name.as_ref() == Some(&view.target.name))?;
@@ -71,7 +72,8 @@ pub(crate) fn with_images(
         release: target.spec.from.release.clone(),
         ..RevisionSource::default()
     };
-    Some(next_revision(stored, target, data, images, from))
+    let hash = identity(&content_hash(&data), &images);
+    Some(next_revision(stored, target, data, images, first_number(used, &hash), from))
 }
 
 /// The revision with the texts of the newest one in which aliases resolve to AWS's present image: there is no policy
@@ -82,17 +84,20 @@ pub(crate) fn without_images(stored: &[BoundariesRevision], texts: &str) -> Opti
     let change = "images follow their aliases at once, because the key rollout is gone".to_owned();
     let mut data = newest.spec.data.clone();
     data.remove(ROLLOUT_KEY);
-    Some(next_revision(stored, newest, data, Images::new(), RevisionSource { change, ..RevisionSource::default() }))
+    let from = RevisionSource { change, ..RevisionSource::default() };
+    Some(next_revision(stored, newest, data, Images::new(), 1, from))
 }
 
+/// A revision in the namespace of another one, with a number of at least `first`.
 fn next_revision(
     stored: &[BoundariesRevision],
     like: &BoundariesRevision,
     data: BTreeMap<String, String>,
     images: Images,
+    first: i64,
     from: RevisionSource,
 ) -> BoundariesRevision {
-    let (name, number) = next_name(stored, 1);
+    let (name, number) = next_name(stored, first);
     let hash = identity(&content_hash(&data), &images);
     let spec = BoundariesRevisionSpec { number, hash, data, images, from, orders: Default::default() };
     let mut revision = BoundariesRevision::new(&name, spec);

@@ -4,7 +4,9 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use super::content_diff::describe_change;
 use super::images::{carried, identity, is_aborted, is_of_aws, is_ordered_back};
-use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource, RolloutOrders, RolloutPhase};
+use crate::api::{
+    BoundariesRevision, BoundariesRevisionSpec, InstanceGroupStatus, RevisionSource, RolloutOrders, RolloutPhase,
+};
 use crate::boundaries::{CONFIG_MAP_KEYS, DEFAULT_HISTORY, ROLLOUT_KEY, content_hash};
 
 /// Which revisions are kept.
@@ -20,6 +22,32 @@ pub(crate) struct History {
     pub has_unknown_needs: bool,
     /// The policy of the rollout under way.
     pub policy_under_way: Option<PolicyUnderWay>,
+    /// The numbers that are known to be used, also by revisions that a user deleted.
+    pub used_numbers: UsedNumbers,
+}
+
+/// Numbers of revisions, each with the hash of its content.
+pub(crate) type UsedNumbers = BTreeSet<(i64, String)>;
+
+/// The numbers that the status of a group names: of the revision that it took, and of the one that failed on it.
+pub(crate) fn used_numbers(status: &InstanceGroupStatus) -> UsedNumbers {
+    let Some(record) = &status.rollout else { return UsedNumbers::new() };
+    let names = [(&record.revision, &status.boundaries_revision), (&record.refused, &record.refused_hash)];
+    let used = names.into_iter().filter_map(|(name, hash)| {
+        let number = number_of(name.as_deref()?).filter(|number| *number < MAX_USED_NUMBER)?;
+        Some((number, hash.clone().unwrap_or_default()))
+    });
+    used.collect()
+}
+
+/// A larger number in a status is none that the controller gave.
+const MAX_USED_NUMBER: i64 = 1_000_000_000;
+
+/// The least number of a revision with this hash. An approval or an order may still name a revision that a user deleted, and
+/// must not count for another content.
+pub(super) fn first_number(used: &UsedNumbers, hash: &str) -> i64 {
+    let of_others = used.iter().filter(|(_, other)| other != hash).map(|(number, _)| number.saturating_add(1));
+    of_others.max().unwrap_or(1)
 }
 
 /// The policy that the target of a rollout was stored with. Until all groups have switched, it continues without the key
@@ -53,6 +81,7 @@ impl Default for History {
             needed: BTreeSet::new(),
             has_unknown_needs: false,
             policy_under_way: None,
+            used_numbers: UsedNumbers::new(),
         }
     }
 }
@@ -115,7 +144,7 @@ pub(crate) fn next_step(
     let hash = identity(&content_hash(&data), &images);
     // Where groups have other contents, this is not the first one: all that was stored is lost, with its verdicts.
     let first = if history.needed.iter().any(|needed| *needed != hash) { 2 } else { 1 };
-    let (name, number) = next_name(stored, first);
+    let (name, number) = next_name(stored, first.max(first_number(&history.used_numbers, &hash)));
     let spec = BoundariesRevisionSpec { number, hash, data, images, from, orders: Default::default() };
     let mut revision = BoundariesRevision::new(&name, spec);
     revision.metadata.namespace = Some(namespace.to_owned());
@@ -219,7 +248,11 @@ pub(super) fn unverified_stop(stored: &[BoundariesRevision], target: &Boundaries
 }
 
 fn number_in_name(revision: &BoundariesRevision) -> Option<i64> {
-    let name = revision.metadata.name.as_deref()?;
+    number_of(revision.metadata.name.as_deref()?)
+}
+
+/// The number of the revision with this name.
+fn number_of(name: &str) -> Option<i64> {
     name.strip_prefix('r')?.parse().ok().filter(|number| format!("r{number}") == name)
 }
 
@@ -322,6 +355,7 @@ pub(super) fn known_keys(data: &BTreeMap<String, String>) -> BTreeMap<String, St
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::RolloutRecord;
 
     fn data(image: &str) -> BTreeMap<String, String> {
         let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
@@ -428,6 +462,34 @@ mod tests {
         }
         let names: Vec<_> = stored.iter().filter_map(|revision| revision.metadata.name.as_deref()).collect();
         names.join(" ")
+    }
+
+    /// A user deleted revisions, and a tenant's approval of one of them, or an order about it, must not count for the next
+    /// edit. The same content has the name that groups know it by. What another writer put into a status does no harm.
+    #[test]
+    fn number_that_a_group_took_for_another_content_is_not_given_again() {
+        let mut stored = vec![];
+        play(&mut stored, None, &["ami-1"]);
+        let data = data("ami-2");
+        let (same, current) = (content_hash(&data), Current { data: &data, from: RevisionSource::default() });
+        for (name, hash, expected) in [
+            ("r3", "deleted", "r4"),
+            ("r2", same.as_str(), "r2"),
+            ("r9000000000000000000", "deleted", "r2"),
+            ("other", "deleted", "r2"),
+        ] {
+            let (name, hash) = (Some(name.to_owned()), Some(hash.to_owned()));
+            let took = RolloutRecord { revision: name.clone(), ..RolloutRecord::default() };
+            let refused = RolloutRecord { refused: name, refused_hash: hash.clone(), ..RolloutRecord::default() };
+            for (boundaries_revision, record) in [(hash, took), (None, refused)] {
+                let rollout = Some(record);
+                let status = InstanceGroupStatus { boundaries_revision, rollout, ..InstanceGroupStatus::default() };
+                let history = History { used_numbers: used_numbers(&status), ..History::default() };
+                let step = next_step(&stored, None, &current, &history, "im");
+                let Some(HistoryStep::Create(created)) = step else { panic!("{step:?}") };
+                assert_eq!(created.metadata.name.as_deref(), Some(expected), "{:?}", status.rollout);
+            }
+        }
     }
 
     /// Groups return to the revision that was complete last, also after a restore from a backup, which has no statuses.

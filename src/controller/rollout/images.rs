@@ -9,6 +9,7 @@ use kube::ResourceExt;
 use crate::api::{BoundariesRevision, rfc3339};
 use crate::boundaries::active::ActiveBoundaries;
 use crate::controller::context::Context;
+use crate::controller::revisions::used_numbers;
 use crate::k8s::KubeError;
 use crate::rollout::{Images, RolloutView, is_confirmed, may_move_images, moved, with_images, without_images};
 
@@ -29,7 +30,8 @@ pub(super) async fn store_new_images(
         return Ok(());
     }
     let live = ctx.stores.config_map.lock().await.as_present().and_then(|live| live.data.clone()).unwrap_or_default();
-    let Some(revision) = with_images(stored, view, &found, &live, rfc3339(Timestamp::now())) else { return Ok(()) };
+    let (used, time) = (used_numbers(ctx), rfc3339(Timestamp::now()));
+    let Some(revision) = with_images(stored, view, &found, &live, &used, time) else { return Ok(()) };
     seen.clear();
     create(ctx, &revision).await
 }

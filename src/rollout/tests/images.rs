@@ -77,7 +77,8 @@ impl Cluster {
         let found = moved(&self.stored, &view, &images(image));
         let stores = may_move_images(&self.stored, &view) && !found.is_empty();
         if stores {
-            let revision = with_images(&self.stored, &view, &found, &self.live, "2026-01-01T00:00:00Z".into());
+            let (used, time) = (Default::default(), "2026-01-01T00:00:00Z".into());
+            let revision = with_images(&self.stored, &view, &found, &self.live, &used, time);
             self.add(revision.expect("a revision"));
         }
         stores

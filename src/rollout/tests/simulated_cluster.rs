@@ -19,6 +19,7 @@ use crate::rollout::{
     CheckAnswer, CheckResult, Checks, Current, DecisionInput, GroupSummary, GroupView, History, HistoryStep, Images,
     KnownImpact, Patience, ProgressInput, RevisionDecision, RevisionImpact, RolloutView, Running, StoredRevision,
     SwitchReason, WaitReason, YieldingGroups, advance, choose, comes_next, corrected_record, next_step, query,
+    used_numbers,
 };
 
 pub(super) const FAILURE_DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -271,7 +272,8 @@ impl SimulatedCluster {
         let data = self.data();
         let needed = self.groups.iter().flat_map(|group| group.needs().into_iter().cloned()).collect();
         let policy_under_way = self.known.as_ref().and_then(|view| view.policy_under_way());
-        let history = History { kept: self.kept, needed, policy_under_way, ..History::default() };
+        let used_numbers = self.groups.iter().flat_map(|group| used_numbers(&group.status)).collect();
+        let history = History { kept: self.kept, needed, policy_under_way, used_numbers, ..History::default() };
         let current = Current { data: &data, from: Default::default() };
         while let Some(step) = next_step(&self.revisions, None, &current, &history, "im") {
             match step {
