@@ -43,7 +43,7 @@ pub(super) fn describe(alias: &str, old: &str, new: &str) -> String {
 pub(super) struct KnownImages {
     /// The images.
     pub images: Arc<Images>,
-    /// Whether the revision has lost what its groups met first, and only an image of AWS that was aborted is stored.
+    /// Whether the revision has lost what its groups met first, and only a later image of AWS is stored.
     pub are_lost: bool,
 }
 
@@ -52,11 +52,15 @@ pub(super) struct KnownImages {
 pub(super) fn images_by_name(sorted: &[&BoundariesRevision]) -> BTreeMap<String, KnownImages> {
     let mut found = BTreeMap::new();
     let (mut images, mut refused) = (Arc::new(Images::new()), Images::new());
+    let (mut newer, mut is_lost): (Option<&BoundariesRevision>, bool) = (None, false);
     for revision in sorted.iter().rev() {
         let own = own_images(revision);
         let mut of_aborted = refused.clone();
         of_aborted.retain(|alias, _| !images.contains_key(alias));
-        let are_lost = own.is_empty() && !of_aborted.is_empty();
+        // An older one that records none would have the image of this one.
+        is_lost = newer.is_some_and(|newer| replaces_lost(newer, revision, &own)) || is_lost && own.is_empty();
+        newer = Some(*revision);
+        let are_lost = is_lost || own.is_empty() && !of_aborted.is_empty();
         of_aborted.retain(|alias, _| !own.is_empty() && !own.contains_key(alias));
         let of_revision = with(&with(&images, of_aborted), own);
         let name = revision.metadata.name.clone().unwrap_or_default();
@@ -69,6 +73,13 @@ pub(super) fn images_by_name(sorted: &[&BoundariesRevision]) -> BTreeMap<String,
         }
     }
     found
+}
+
+/// Whether a newer revision is a new image of AWS for an alias of this one, and this one does not record what it stood for.
+fn replaces_lost(newer: &BoundariesRevision, revision: &BoundariesRevision, own: &Images) -> bool {
+    is_of_aws(newer)
+        && newer.spec.images.keys().any(|alias| !own.contains_key(alias))
+        && content_hash(&newer.spec.data) == content_hash(&revision.spec.data)
 }
 
 fn with(images: &Arc<Images>, others: Images) -> Arc<Images> {

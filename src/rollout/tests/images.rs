@@ -259,6 +259,33 @@ fn image_of_an_aborted_revision_is_not_taken_for_a_lost_one() {
     assert_eq!(stored(&cluster, "r2"), (Some("ami-2".into()), false));
 }
 
+/// The same for an image that nobody has aborted. The groups whose wave is not open yet must not launch it. An older revision
+/// that knows its images is not concerned, and one that knows none would have those of the next one.
+#[test]
+fn image_of_the_next_revision_is_not_taken_for_a_lost_one() {
+    for is_recorded in [true, false] {
+        let mut cluster = Cluster::new();
+        if !is_recorded {
+            cluster.newest().status.get_or_insert_default().images.clear();
+        }
+        cluster.live = data("b");
+        cluster.store();
+        cluster.newest().spec.images.clear();
+        cluster.newest().spec.hash = crate::boundaries::content_hash(&cluster.live);
+        cluster.newest().status.get_or_insert_default().images = images("ami-1");
+        cluster.set_phase(RolloutPhase::Complete);
+        assert!(cluster.publish("ami-2"));
+        let lost = |cluster: &Cluster| {
+            let found = cluster.view().stored.into_values().filter(|stored| stored.has_lost_images);
+            found.map(|stored| stored.name).collect::<std::collections::BTreeSet<_>>()
+        };
+        assert!(lost(&cluster).is_empty(), "recorded: {is_recorded}");
+        cluster.stored[1].status.as_mut().expect("a status").images.clear();
+        let expected: &[&str] = if is_recorded { &["r2"] } else { &["r1", "r2"] };
+        assert!(lost(&cluster).iter().eq(expected), "recorded: {is_recorded}, {:?}", lost(&cluster));
+    }
+}
+
 /// An admin writes `urgentUntil` for a fix, and not for an image that AWS publishes in the meantime.
 #[test]
 fn new_image_of_aws_is_never_urgent() {
