@@ -50,9 +50,24 @@ pub(crate) async fn switch_revision(
         // Its wave depends on its Namespace.
         return Ok(Some(Action::requeue(CACHE_LAG_DELAY)));
     };
-    match decided.choice {
-        RevisionDecision::Use { .. } => Ok(None),
-        RevisionDecision::Switch(switch) => record(group, key, &view, switch, ctx, now).await.map(Some),
+    let RevisionDecision::Switch(switch) = decided.choice else { return Ok(None) };
+    match confirm(group, &switch, ctx) {
+        Some((view, switch)) => record(group, key, &view, switch, ctx, now).await.map(Some),
+        None => Ok(Some(Action::requeue(CACHE_LAG_DELAY))),
+    }
+}
+
+/// Decides once more about a switch, with the present rollout and time: the forecast may have read AWS for long. A user may
+/// have stopped the rollout since, or a window may have closed. `None` if the group does not switch to the same content.
+fn confirm(
+    group: &InstanceGroup,
+    switch: &RevisionSwitch,
+    ctx: &Context,
+) -> Option<(Arc<RolloutView>, RevisionSwitch)> {
+    let view = ctx.stores.rollout.view()?;
+    match ctx.stores.decided(group, &view, &ctx.planner)?.choice {
+        RevisionDecision::Switch(current) if current.content.hash == switch.content.hash => Some((view, current)),
+        RevisionDecision::Switch(_) | RevisionDecision::Use { .. } => None,
     }
 }
 
@@ -339,6 +354,28 @@ mod tests {
             record(group, &key(group), &view, switch, ctx, now).await.expect("an answer");
         }
         assert_eq!(writes.lock().unwrap().len(), 1);
+    }
+
+    /// While the controller reads what the revision means for a group, a user pauses the rollout, or the ConfigMap is edited. The
+    /// group must not take the revision after that.
+    #[tokio::test]
+    async fn switch_is_not_recorded_after_the_rollout_was_stopped() {
+        let view = open_rollout("waves: [{name: rest}]");
+        let group = group(1, (false, 2, 2, false), &view);
+        let (test, _) = controller(stores(std::slice::from_ref(&group), &view, &["team"]));
+        let (ctx, now) = (&test.ctx, Timestamp::now());
+        count_running(&ctx.stores);
+        let decided = decide_with_forecast(&group, &view, &ctx.stores, &ctx.planner, now).await.expect("a Namespace");
+        let RevisionDecision::Switch(switch) = decided.choice else { panic!("its wave is open") };
+        assert!(confirm(&group, &switch, ctx).is_some(), "nothing has changed");
+        let mut paused = view.clone();
+        paused.orders.paused = true;
+        let mut waits = view.clone();
+        waits.status.waves.clear();
+        for stopped in [Some(Arc::new(paused)), Some(Arc::new(waits)), None] {
+            ctx.stores.rollout.set_view(stopped);
+            assert!(confirm(&group, &switch, ctx).is_none());
+        }
     }
 
     /// The definition of BoundariesRevision, or the permission to read it, is missing. Groups must neither stop nor
