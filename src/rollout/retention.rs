@@ -124,9 +124,8 @@ pub(crate) fn next_step(
     let under_way = history.policy_under_way.as_ref().filter(|policy| policy.is_lost_in(stored));
     let lost_policy = under_way.filter(|_| !current.data.contains_key(ROLLOUT_KEY)).map(|policy| policy.text.as_str());
     // The deleted one may have differed from the newest one in its images alone.
-    let is_stored = |newest: &BoundariesRevision| {
-        has_texts(newest, &hash) && (lost_policy.is_none() || retains_policy(newest))
-    };
+    let is_stored =
+        |newest: &BoundariesRevision| has_texts(newest, &hash) && (lost_policy.is_none() || retains_policy(newest));
     if newest.is_some_and(|newest| is_stored(newest)) {
         return surplus(&sorted, history).filter(|_| !history.has_unknown_needs);
     }
