@@ -238,7 +238,7 @@ fn own_content(input: &DecisionInput) -> Own {
     }
 }
 
-/// Whether a group for which the target replaces no node has it now: its turn has come, and nobody stopped the target.
+/// Whether a group for which the target replaces no node has it now: its turn has come, and no user has stopped the target.
 fn is_given(input: &DecisionInput) -> bool {
     let DecisionInput { view, group, .. } = input;
     let is_open = view.is_wave_open(group.wave(view), input.now) || gates::is_approved(view, group);

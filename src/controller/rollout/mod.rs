@@ -149,7 +149,7 @@ pub(crate) async fn refresh(
     Ok(view.or_else(|| lost_view(ctx, active, &stored)))
 }
 
-/// The rollout under way whose revision a user deleted while the ConfigMap has no policy. Nothing stored tells of it.
+/// The rollout under way whose revision a user deleted while the ConfigMap has no policy. No stored object names it.
 fn lost_view(ctx: &Context, active: &ActiveBoundaries, stored: &[BoundariesRevision]) -> Option<Arc<RolloutView>> {
     ctx.stores.rollout.view().filter(|view| active.rollout().is_none() && view.is_lost_in(stored))
 }
