@@ -250,8 +250,9 @@ def test_a_group_without_its_scaling_group_or_role_is_degraded(aws, managed):
 
 def test_creation_and_deletion_failures_can_be_injected(managed, control):
     """Amazon EKS API Reference, data type Nodegroup, status: CREATE_FAILED, DELETE_FAILED and DEGRADED, with health issues."""
-    name = managed.make(0, None)
-    control.post("nodegroup", name=name, operation="create", code="IamLimitExceeded", message="no more")
+    with control.paused():
+        name = managed.make(0, None)
+        control.post("nodegroup", name=name, operation="create", code="IamLimitExceeded", message="no more")
     assert managed.settle(name, "CREATE_FAILED")["health"]["issues"][0]["message"] == "no more"
     control.post("nodegroup", name=name, operation="delete", code="Ec2SecurityGroupDeletionFailure", resources=["sg-1"])
     managed.delete(name)

@@ -127,9 +127,10 @@ def test_a_group_is_degraded_while_its_role_has_no_entry(cloud, managed, site):
 
 def test_creation_fails_if_the_role_lacks_node_policies(managed, control):
     """Amazon EKS API Reference, data type Issue: NodeCreationFailure; Amazon EKS User Guide, "Amazon EKS node IAM role"."""
-    name, other = managed.make(1, None, nodeRole=managed.role([])), managed.make(1, None, nodeRole=managed.role(POLICIES[:1]))
-    for group in (name, other):
-        control.post("nodegroup", name=group, delays={"node_join_timeout": 8})
+    with control.paused():
+        name, other = (managed.make(1, None, nodeRole=managed.role(policies)) for policies in ([], POLICIES[:1]))
+        for group in (name, other):
+            control.post("nodegroup", name=group, delays={"node_join_timeout": 8})
     (issue,) = managed.settle(name, "CREATE_FAILED")["health"]["issues"]
     assert (issue["code"], issue["message"]) == ("NodeCreationFailure", "Instances failed to join the kubernetes cluster")
     assert issue["resourceIds"] == [instance["InstanceId"] for instance in managed.scaling_group(name)["Instances"]]
