@@ -251,20 +251,20 @@ mod tests {
     use crate::k8s::{KubeClient, fake};
     use crate::plan::{Plan, PlannedStep, Reason, blocked_plan};
 
-    /// AWS, and one drained node of the group.
-    struct World {
+    /// The fake AWS, and one drained node of the group in a fake API server.
+    struct Fakes {
         aws: Arc<FakeAws>,
         node: Arc<Mutex<Value>>,
         /// The Node that the watch has seen of the instance.
         seen: Option<&'static str>,
     }
 
-    impl World {
+    impl Fakes {
         fn new() -> Self {
             let record = json!({"group": "uid-1", "templateVersion": "2", "since": "1970-01-01T00:00:00Z"}).to_string();
             let node = json!({"kind": "Node", "apiVersion": "v1", "spec": {"unschedulable": true},
                 "metadata": {"name": "n", "resourceVersion": "7", "annotations": {annotation::DISRUPTION: record}}});
-            World { aws: Arc::default(), node: Arc::new(Mutex::new(node)), seen: None }
+            Fakes { aws: Arc::default(), node: Arc::new(Mutex::new(node)), seen: None }
         }
 
         /// Terminates the instance `i-1` at this second.
@@ -311,36 +311,36 @@ mod tests {
     /// AWS lowers the desired capacity with each call, and then removes a node that still has pods.
     #[tokio::test]
     async fn decrement_is_not_repeated_by_this_process_or_the_next_one() {
-        let (world, first, next) = (World::new(), ProcessState::default(), ProcessState::default());
-        assert_eq!(world.terminate(&first, Some("n"), 1000).await.unchanged_steps, [0usize; 0]);
+        let (fakes, first, next) = (Fakes::new(), ProcessState::default(), ProcessState::default());
+        assert_eq!(fakes.terminate(&first, Some("n"), 1000).await.unchanged_steps, [0usize; 0]);
         for (process_state, node) in [(&first, Some("n")), (&first, None), (&next, Some("n"))] {
-            assert_eq!(world.terminate(process_state, node, 1004).await.unchanged_steps, [0], "no event claims it");
+            assert_eq!(fakes.terminate(process_state, node, 1004).await.unchanged_steps, [0], "no event claims it");
         }
-        assert_eq!(world.calls(), 1);
-        world.terminate(&next, Some("n"), 1120).await;
-        assert_eq!(world.calls(), 2, "the first call had no effect");
+        assert_eq!(fakes.calls(), 1);
+        fakes.terminate(&next, Some("n"), 1120).await;
+        assert_eq!(fakes.calls(), 2, "the first call had no effect");
     }
 
     #[tokio::test]
     async fn decrement_of_an_instance_without_a_node_is_not_repeated() {
-        let (world, process_state) = (World::new(), ProcessState::default());
+        let (fakes, process_state) = (Fakes::new(), ProcessState::default());
         for second in [1000, 1002, 1119] {
-            world.terminate(&process_state, None, second).await;
+            fakes.terminate(&process_state, None, second).await;
         }
-        assert_eq!(world.calls(), 1);
+        assert_eq!(fakes.calls(), 1);
     }
 
     /// Otherwise a throttled call would delay each removal by minutes.
     #[tokio::test]
     async fn decrement_is_repeated_after_a_rejection_but_not_after_a_lost_answer() {
         for (code, status, calls) in [("Throttling", 400, 2), ("InternalFailure", 500, 1)] {
-            let (world, process_state) = (World::new(), ProcessState::default());
+            let (fakes, process_state) = (Fakes::new(), ProcessState::default());
             let error = AwsError::from_response("AutoScaling", "TerminateInstance", code, "a message", status);
-            world.aws.update(|state| state.failure = Some(error));
-            assert!(world.terminate(&process_state, Some("n"), 1000).await.error.is_some());
-            world.aws.update(|state| state.failure = None);
-            world.terminate(&process_state, Some("n"), 1004).await;
-            assert_eq!(world.calls(), calls, "{code}");
+            fakes.aws.update(|state| state.failure = Some(error));
+            assert!(fakes.terminate(&process_state, Some("n"), 1000).await.error.is_some());
+            fakes.aws.update(|state| state.failure = None);
+            fakes.terminate(&process_state, Some("n"), 1004).await;
+            assert_eq!(fakes.calls(), calls, "{code}");
         }
     }
 
@@ -350,7 +350,7 @@ mod tests {
     async fn termination_refused_for_a_scaling_activity_leaves_no_trace_and_ends_no_pass() {
         for (code, status) in [("ScalingActivityInProgress", 400), ("ResourceContention", 500)] {
             for node in [Some("n"), None] {
-                let (world, process_state) = (World::new(), ProcessState::default());
+                let (fakes, process_state) = (Fakes::new(), ProcessState::default());
                 let error = AwsError::from_response(
                     "AutoScaling",
                     "TerminateInstance",
@@ -358,17 +358,17 @@ mod tests {
                     "Activity 1 is in progress.",
                     status,
                 );
-                world.aws.update(|state| state.failure = Some(error));
-                let applied = world.terminate(&process_state, node, 1000).await;
+                fakes.aws.update(|state| state.failure = Some(error));
+                let applied = fakes.terminate(&process_state, node, 1000).await;
                 assert!(applied.error.is_none(), "{code}: {:?}", applied.error);
                 assert_eq!((applied.steps_done, applied.unchanged_steps), (1, vec![0]), "no event claims it");
-                let stored = world.node.lock().expect("lock is not poisoned").clone();
+                let stored = fakes.node.lock().expect("lock is not poisoned").clone();
                 let record = stored["metadata"]["annotations"][annotation::DISRUPTION].as_str().unwrap_or_default();
                 assert!(!record.contains("1970-01-01T00:16:40Z"), "{code}: {record}");
                 assert_eq!(process_state.decrement_sent_at("i-1"), None);
-                world.aws.update(|state| state.failure = None);
-                world.terminate(&process_state, node, 1004).await;
-                assert_eq!(world.calls(), 2, "{code}: it is sent as soon as the plan asks for it again");
+                fakes.aws.update(|state| state.failure = None);
+                fakes.terminate(&process_state, node, 1004).await;
+                assert_eq!(fakes.calls(), 2, "{code}: it is sent as soon as the plan asks for it again");
             }
         }
     }
@@ -377,11 +377,11 @@ mod tests {
     /// has not drained.
     #[tokio::test]
     async fn instance_whose_node_joined_after_the_plan_was_made_is_not_terminated() {
-        let joined = World { seen: Some("n"), ..World::new() };
+        let joined = Fakes { seen: Some("n"), ..Fakes::new() };
         let applied = joined.terminate(&ProcessState::default(), None, 1000).await;
         let message = applied.error.map(|error| error.to_string()).unwrap_or_default();
         assert!(message.contains("the node n joined after the plan was made") && joined.calls() == 0, "{message}");
-        let unseen = World::new();
+        let unseen = Fakes::new();
         unseen.terminate(&ProcessState::default(), None, 1000).await;
         assert_eq!(unseen.calls(), 1);
     }

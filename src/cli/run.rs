@@ -197,7 +197,7 @@ async fn serve_http(
     let Some(address) = args.metrics_addr.0 else { return Ok(None) };
     let listener = server::bind(address).await.with_context(|| format!("listening on {address} (--metrics-addr)"))?;
     let ready = ctx.clone();
-    let readiness: server::Readiness = Arc::new(move || {
+    let readiness: server::ReadinessCheck = Arc::new(move || {
         if let Some(missing) = ready.stores.not_synced() {
             return Err(missing.into());
         }

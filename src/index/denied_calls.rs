@@ -61,7 +61,7 @@ pub(crate) struct DeniedAttempt {
 pub(crate) struct DeniedCalls {
     /// By group, the calls that it waits for. Each is of another step.
     groups: HashMap<String, Vec<Waiting>>,
-    operations: HashMap<String, Operation>,
+    operations: HashMap<String, DeniedOperation>,
 }
 
 struct Waiting {
@@ -81,7 +81,7 @@ impl Waiting {
 }
 
 /// A denied operation.
-struct Operation {
+struct DeniedOperation {
     /// How many groups wait for it.
     waiting: usize,
     /// The last turn that a group was given.
@@ -116,7 +116,8 @@ impl DeniedCalls {
         let ended: Vec<_> =
             waiting.extract_if(.., |w| w.attempt.spec != attempt.spec || w.attempt.step == attempt.step).collect();
         ended.iter().for_each(|waiting| self.forget_if_unused(&waiting.call));
-        let operation = self.operations.entry(name).or_insert(Operation { waiting: 0, last_retry: now, given_at: now });
+        let operation =
+            self.operations.entry(name).or_insert(DeniedOperation { waiting: 0, last_retry: now, given_at: now });
         if now < operation.given_at {
             // The clock was set back.
             operation.last_retry = now;

@@ -17,17 +17,18 @@ const MAX_DELAY: SignedDuration = SignedDuration::from_mins(10);
 /// The last rejected change of each node.
 #[derive(Default)]
 pub(crate) struct RejectedChanges {
-    nodes: HashMap<String, Rejection>,
+    nodes: HashMap<String, RejectedChange>,
 }
 
-struct Rejection {
+/// A change that the API server rejected, and how often in a row.
+struct RejectedChange {
     change: InPlaceChange,
     message: String,
     times: u32,
     at: Timestamp,
 }
 
-impl Rejection {
+impl RejectedChange {
     fn delay(&self) -> SignedDuration {
         (FIRST_DELAY * (1 << (self.times - 1).min(10))).min(MAX_DELAY)
     }
@@ -49,8 +50,8 @@ impl RejectedChanges {
     pub(crate) fn record(&mut self, node: &str, change: &InPlaceChange, message: String, now: Timestamp) {
         self.nodes.retain(|_, known| now.duration_since(known.at) < MAX_DELAY * 2);
         let before = self.nodes.get(node).filter(|known| known.change == *change).map_or(0, |known| known.times);
-        let rejection = Rejection { change: change.clone(), message, times: before.saturating_add(1), at: now };
-        self.nodes.insert(node.to_owned(), rejection);
+        let rejected = RejectedChange { change: change.clone(), message, times: before.saturating_add(1), at: now };
+        self.nodes.insert(node.to_owned(), rejected);
     }
 
     /// Forgets a node whose change was not rejected.

@@ -16,12 +16,12 @@ use crate::telemetry::metrics::Metrics;
 
 /// Checks whether the controller is ready: all caches have synced, and this process or another one is the leader. The
 /// result is the body of `/readyz`.
-pub(crate) type Readiness = Arc<dyn Fn() -> Result<&'static str, String> + Send + Sync>;
+pub(crate) type ReadinessCheck = Arc<dyn Fn() -> Result<&'static str, String> + Send + Sync>;
 
 #[derive(Clone)]
 struct Server {
     metrics: Arc<Metrics>,
-    readiness: Readiness,
+    readiness: ReadinessCheck,
 }
 
 /// Opens the listener, so that an address in use is an error at startup.
@@ -39,7 +39,7 @@ pub(crate) async fn bind(address: SocketAddr) -> io::Result<TcpListener> {
 pub(crate) async fn serve(
     listener: TcpListener,
     metrics: Arc<Metrics>,
-    readiness: Readiness,
+    readiness: ReadinessCheck,
     mut shutdown: watch::Receiver<bool>,
 ) -> io::Result<()> {
     let server = Server { metrics, readiness };
@@ -99,7 +99,7 @@ mod tests {
         let listener = bind(SocketAddr::from(([127, 0, 0, 1], 0))).await.unwrap();
         let address = listener.local_addr().unwrap();
         let (leader_sender, leader) = watch::channel(false);
-        let readiness: Readiness = Arc::new(move || {
+        let readiness: ReadinessCheck = Arc::new(move || {
             let is_leader = *leader.borrow();
             is_leader.then_some("ok").ok_or_else(|| "not the leader".to_owned())
         });

@@ -34,7 +34,7 @@ pub(super) struct DrainWatch {
 }
 
 /// What will block drains, for the status of the revision and for the groups.
-pub(super) struct Drains {
+pub(super) struct BlockedDrains {
     /// The first groups with what blocks their drains.
     pub listed: Vec<GroupDrainForecast>,
     /// Groups for which it is something else now.
@@ -48,7 +48,7 @@ pub(super) async fn forecast(
     view: &RolloutView,
     watch: &mut DrainWatch,
     next: &BTreeMap<String, usize>,
-) -> Drains {
+) -> BlockedDrains {
     let keys: BTreeSet<String> = next.keys().cloned().collect();
     let interval = ctx.planner.settings.resync_period;
     if watch.is_due(&keys, interval) && !keys.is_empty() {
@@ -76,7 +76,7 @@ pub(super) async fn forecast(
     listed.sort_by_key(|(wave, _)| *wave);
     listed.truncate(MAX_LISTED);
     let changed = ctx.stores.rollout.set_drain_forecasts(DrainForecasts { known, unread });
-    Drains { listed: listed.into_iter().map(|(_, drain)| drain).collect(), changed }
+    BlockedDrains { listed: listed.into_iter().map(|(_, drain)| drain).collect(), changed }
 }
 
 impl DrainWatch {

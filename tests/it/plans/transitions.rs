@@ -17,31 +17,31 @@ const MAX_PASSES: usize = 60;
 const POOL_DELETION: usize = 3;
 
 /// A group in a model of AWS.
-struct World {
+struct AwsModel {
     group: Scenario,
     /// Passes until the warm pool is deleted.
     pool_deletion: usize,
     launched: usize,
 }
 
-impl World {
+impl AwsModel {
     /// A converged group of this spec.
     fn new(spec: &str) -> Self {
-        let mut world = World { group: new_group(resolved(spec, &[])), pool_deletion: 0, launched: 0 };
+        let mut model = AwsModel { group: new_group(resolved(spec, &[])), pool_deletion: 0, launched: 0 };
         let created = converged();
-        world.group.state.instance_profile = created.state.instance_profile;
-        world.group.state.join = created.state.join;
-        world.group.state.scaling_group = created.state.scaling_group;
-        world.group.state.template = created.state.template;
-        world.group.state.versions = created.state.versions;
-        world.group.state.nodes = created.state.nodes;
-        world.group.state.attached_policies = created.state.attached_policies;
-        world.group.state.lifecycle_hooks = Some(vec![]);
-        world.group.state.warm_instances = Some(vec![]);
-        world.group.status = created.status;
-        world.group.state.scaling_group.as_mut().expect("a group").max = 6;
-        world.converge("{}", spec);
-        world
+        model.group.state.instance_profile = created.state.instance_profile;
+        model.group.state.join = created.state.join;
+        model.group.state.scaling_group = created.state.scaling_group;
+        model.group.state.template = created.state.template;
+        model.group.state.versions = created.state.versions;
+        model.group.state.nodes = created.state.nodes;
+        model.group.state.attached_policies = created.state.attached_policies;
+        model.group.state.lifecycle_hooks = Some(vec![]);
+        model.group.state.warm_instances = Some(vec![]);
+        model.group.status = created.status;
+        model.group.state.scaling_group.as_mut().expect("a group").max = 6;
+        model.converge("{}", spec);
+        model
     }
 
     /// Changes the spec, and reconciles until the group converges.
@@ -375,7 +375,7 @@ fn every_pair_of_features_converges() {
     let features: BTreeSet<_> = choices().concat().into_iter().collect();
     for from in &features {
         for to in &features {
-            World::new(from).change(from, to);
+            AwsModel::new(from).change(from, to);
         }
     }
 }
@@ -388,6 +388,6 @@ proptest! {
         to in choices().into_iter().map(prop::sample::select).collect::<Vec<_>>(),
     ) {
         let (from, to) = (spec(&from), spec(&to));
-        World::new(&from).change(&from, &to);
+        AwsModel::new(&from).change(&from, &to);
     }
 }

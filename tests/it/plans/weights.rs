@@ -228,7 +228,7 @@ fn deletion_counts_nodes_in_units_of_the_desired_capacity() {
 
 /// A scaling group as AWS runs it: with weights, and a decrement by one or by the weight.
 #[derive(Clone, Debug)]
-struct World {
+struct WeightedGroup {
     nodes: BTreeMap<String, (i32, bool)>,
     sizes: (i32, i32, i32),
     by_weight: bool,
@@ -237,7 +237,7 @@ struct World {
     refused: usize,
 }
 
-impl World {
+impl WeightedGroup {
     fn capacity(&self) -> i32 {
         self.nodes.values().map(|(weight, _)| weight).sum()
     }
@@ -327,24 +327,24 @@ proptest! {
         let (max, desired) = (max.min(capacity), capacity - slack.min(lightest - 1));
         let min = min.min(max);
         let sizes = (min.min(desired), capacity, desired);
-        let mut world = World { nodes, sizes, by_weight, launched: 0, undrained: 0, refused: 0 };
+        let mut group = WeightedGroup { nodes, sizes, by_weight, launched: 0, undrained: 0, refused: 0 };
         let mut passes = 0;
         loop {
-            let steps = world.scenario((min, max), max_unavailable).plan().steps;
+            let steps = group.scenario((min, max), max_unavailable).plan().steps;
             if steps.is_empty() {
                 break;
             }
             for planned in &steps {
-                if !world.apply(&planned.step) {
+                if !group.apply(&planned.step) {
                     break;
                 }
             }
             passes += 1;
-            prop_assert!(passes < 200, "never ends: {world:?}");
+            prop_assert!(passes < 200, "never ends: {group:?}");
         }
-        prop_assert_eq!((world.launched, world.undrained, world.refused), (0, 0, 0), "{:?}", world);
-        prop_assert_eq!((world.sizes.0, world.sizes.1), (min, max));
-        let rest = world.nodes.values().map(|(weight, _)| *weight).min().unwrap_or(0);
-        prop_assert!(world.capacity() >= max.min(capacity) && (world.capacity() - max < rest.max(1)), "{:?}", world);
+        prop_assert_eq!((group.launched, group.undrained, group.refused), (0, 0, 0), "{:?}", group);
+        prop_assert_eq!((group.sizes.0, group.sizes.1), (min, max));
+        let rest = group.nodes.values().map(|(weight, _)| *weight).min().unwrap_or(0);
+        prop_assert!(group.capacity() >= max.min(capacity) && (group.capacity() - max < rest.max(1)), "{:?}", group);
     }
 }
