@@ -307,7 +307,7 @@ fn top_level_has_few_folders() {
 
 #[test]
 fn provisioners_have_the_same_files() {
-    const SHARED: [&str; 14] = [
+    const SHARED: [&str; 15] = [
         "adopt",
         "apply",
         "delete",
@@ -321,6 +321,7 @@ fn provisioners_have_the_same_files() {
         "plan",
         "record",
         "resolve",
+        "simulate",
         "unchanged_parts",
     ];
     let architecture = std::fs::read_to_string(root().join("../docs/ARCHITECTURE.md")).expect("the page exists");
