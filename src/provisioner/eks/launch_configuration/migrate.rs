@@ -14,19 +14,19 @@ use crate::provisioner::eks::launch_template::create::{self, TemplateContributio
 pub(crate) fn keep_or_migrate(
     input: &PlanInput,
     group: &ScalingGroup,
-    draft: &mut PlanBuilder,
+    builder: &mut PlanBuilder,
 ) -> TemplateContribution {
     let name = group.launch_configuration.as_deref().unwrap_or_default();
     let reasons = configuration_drift(input.resolved, input.observed, input.status, name);
     if reasons.is_empty() {
-        record_adoption(input, name, draft);
+        record_adoption(input, name, builder);
         return TemplateContribution::default();
     }
-    let Some(mut version) = create::ensure_version(input, draft) else { return TemplateContribution::default() };
+    let Some(mut version) = create::ensure_version(input, builder) else { return TemplateContribution::default() };
     if let Some(step) = &mut version.step {
         step.reasons = reasons;
     }
-    draft.events.push(Event::normal(
+    builder.events.push(Event::normal(
         EventReason::LaunchConfigurationReplaced,
         format!(
             "{} migrates from the launch configuration {name} to the launch template {}; the upgrade strategy replaces its nodes",
@@ -38,7 +38,7 @@ pub(crate) fn keep_or_migrate(
 
 /// Adopts the configuration at its first observation. It counts as up to date, and the status records its name where
 /// it otherwise records a version number.
-fn record_adoption(input: &PlanInput, name: &str, draft: &mut PlanBuilder) {
+fn record_adoption(input: &PlanInput, name: &str, builder: &mut PlanBuilder) {
     let hash = Some(input.resolved.fingerprint.hash.clone());
     let old = input.status.template.clone().unwrap_or_default();
     let mut new = old.clone();
@@ -46,13 +46,13 @@ fn record_adoption(input: &PlanInput, name: &str, draft: &mut PlanBuilder) {
     (new.version, new.hash) = (Some(name.to_owned()), hash);
     (new.adopted_version, new.adopted_hash) = (Some(name.to_owned()), Some(adoption_key(input.resolved)));
     if new != old {
-        adopt::adopt_group(input, &adopt::AdoptionSource::from_launch_configuration(input, name), &new, draft);
+        adopt::adopt_group(input, &adopt::AdoptionSource::from_launch_configuration(input, name), &new, builder);
     }
-    draft.status_update.fields.insert("template".into(), json!(new));
+    builder.status_update.fields.insert("template".into(), json!(new));
 }
 
 /// Deletes the recorded configurations that neither the group nor any of its instances uses.
-pub(crate) fn delete_unused(input: &PlanInput, group: &ScalingGroup, draft: &mut PlanBuilder) {
+pub(crate) fn delete_unused(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     let run = |name: &String| {
         let warm = input.observed.warm_instances.iter().flatten().map(|w| &w.instance);
         current_name(group) == Some(name)
@@ -63,10 +63,10 @@ pub(crate) fn delete_unused(input: &PlanInput, group: &ScalingGroup, draft: &mut
         return;
     }
     for name in gone.into_iter().filter(|name| has_derived_name(&group.name, name)) {
-        draft.push_with_reasons(
+        builder.push_with_reasons(
             EksStep::DeleteConfiguration { configuration: name.clone() },
             vec![Drift::new("launch configuration", &name, "")],
         );
     }
-    draft.push(ObjectStep::UpdateStatus { status: json!({ "managed": { "configurations": kept } }) });
+    builder.push(ObjectStep::UpdateStatus { status: json!({ "managed": { "configurations": kept } }) });
 }
