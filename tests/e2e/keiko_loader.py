@@ -4,7 +4,8 @@ A state is what keikoproj/instance-manager leaves of one InstanceGroup in AWS an
 of `<group>.json`, with `_world.json` (the network) and `_aws-auth.json` (the map of roles) beside them. Each file has
 the keys `instanceGroup` (with its status), `autoScalingGroup`, `launchTemplate` and `launchTemplateVersions` (with
 `UserDataDecoded`) or `launchConfiguration`, `role`, `rolePolicies`, `instanceProfile`, `lifecycleHooks` and `warmPool`,
-as the APIs tell them. The folder is named by ORIGINAL_WORLDS, else it is `shared/original-worlds` beside the checkout.
+as the APIs return them. The environment variable KEIKO_RECORDINGS names the folder; its default is
+`shared/original-worlds` beside the checkout.
 Constructed states have the same shape: see keiko_groups.py.
 
 A recording speaks of another cluster. It is rewritten as a whole, by one table, before it is loaded: the names of its
@@ -102,7 +103,7 @@ class GroupState:
 
 def folder():
     """Where the recordings are; it need not exist."""
-    return pathlib.Path(os.environ.get("ORIGINAL_WORLDS") or support.REPOSITORY.parent / "shared" / "original-worlds")
+    return pathlib.Path(os.environ.get("KEIKO_RECORDINGS") or support.REPOSITORY.parent / "shared" / "original-worlds")
 
 
 def recordings():

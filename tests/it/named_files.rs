@@ -25,7 +25,7 @@ const PLACES: [&str; 15] = [
 ];
 
 /// What the pages name and the repository does not hold: generated folders, an environment variable of a user.
-const ELSEWHERE: [&str; 3] = ["target/docs/html", "target/test-logs", "ORIGINAL_WORLDS"];
+const ELSEWHERE: [&str; 3] = ["target/docs/html", "target/test-logs", "KEIKO_RECORDINGS"];
 
 fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
