@@ -114,7 +114,7 @@ def calls_of_change(change, idle):
 def poll_cost(idle, soak):
     """CPU milliseconds of one poll, as the most that the noise of the minutes leaves possible (two standard errors).
 
-    A cost that cannot be told from noise must not pass as none.
+    A cost that does not differ from noise must not pass as none.
     """
     idle, soak = ([each["cpu"] for each in found] for found in (idle, soak))
     error = math.sqrt(statistics.variance(idle) / len(idle) + statistics.variance(soak) / len(soak))

@@ -1,4 +1,4 @@
-"""Which perturbations of a run hit: a fault that no request met disturbs nobody, nor do hands that found nothing to change."""
+"""Which perturbations of a run hit: a fault that no request met has no effect, nor has a manual change that found nothing to change."""
 
 from campaign import perturbations
 from e2e import logs

@@ -51,7 +51,7 @@ def draw_group(chance, shape, wave):
     if "system" in choices and (wave or chance.random() < 0.8):
         choices["system"] = without_image(choices["system"])
     if wave:
-        # Its first node tells that it has begun.
+        # Its first node shows that it has begun.
         choices["sizes"] = {"eks": {"minSize": chance.choice([1, 2]), "maxSize": 3}}
         choices["wave"] = {"annotations": {WAVE: wave}}
     return choices

@@ -113,7 +113,7 @@ class Runner:
         return chosen
 
     def resume(self, paused):
-        """Lets a paused controller go on."""
+        """Resumes a paused controller."""
         paused.signal(signal.SIGCONT)
 
     def leader(self):

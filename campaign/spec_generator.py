@@ -102,7 +102,7 @@ def policies(random):
 
 def hooks(random):
     launch = {"name": "announce", "lifecycle": "launch", "defaultResult": "continue", "heartbeatTimeout": random.choice([60, 90])}
-    end = {"name": "farewell", "lifecycle": "terminate", "defaultResult": "continue", "heartbeatTimeout": 60, "metadata": "bye"}
+    end = {"name": "on-termination", "lifecycle": "terminate", "defaultResult": "continue", "heartbeatTimeout": 60, "metadata": "terminated"}
     return {"configuration": random.choice([{}, {}, {"lifecycleHooks": some(random, [launch, end], 1)}])}
 
 

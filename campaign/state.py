@@ -54,7 +54,7 @@ def resources(picture, group):
 def group_state(run, group, content_of=None):
     """What there is of one group at the end of a run, ready to be compared with the same group of another run.
 
-    `content_of(reference, instance)` tells from the log what a launch template version contained that is gone.
+    `content_of(reference, instance)` returns from the log what a deleted launch template version contained.
     """
     picture = run["end"]
     mine = resources(picture, group)

@@ -76,7 +76,7 @@ class Totals:
         return made
 
     def save(self, path):
-        """Keeps them, for the next run of the campaign to go on from."""
+        """Keeps them, from which the next run of the campaign continues."""
         pathlib.Path(path).write_text(json.dumps(self.value(), indent=1))
 
 

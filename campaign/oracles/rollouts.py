@@ -59,7 +59,7 @@ class Nodes:
         self.image_of, self.launched, self.ended, self.of_group = {}, {}, {}, {}
         pinned = {}
         for line in run.aws:
-            # Later versions are made by the template's id, which only the scaling group tells.
+            # Later versions are made by the template's id, which only the scaling group contains.
             if line["kind"] == "call" and (found := re.search(r'"LaunchTemplateId": "([^"]+)"', line.params_text)) and run.group_of(line):
                 pinned[run.group_of(line)] = found[1]
             if line["kind"] != "state" or line["object"] != "instance" or not (group := run.group_in(line.get("group") or "")):

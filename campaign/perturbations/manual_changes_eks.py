@@ -36,7 +36,7 @@ def access_entries_recreated_by_hand(runner, group, later):
 
 @perturbation("access entry edited", needs=("eks", "eks-fargate"), when=lambda scenario: is_wide(scenario) and has_access_entries(scenario), later=LATER, tag=["InstanceGroup", "RoleId"])
 def access_entry_edited(runner, group, later, tag):
-    """It says that it is another group's, or of another role of that name. EKS lets nobody edit more of an entry of nodes.
+    """It says that it is another group's, or of another role of that name. EKS allows no other edit of an entry of nodes.
 
     Only that of a role that the controller made: it goes with its role, whatever it says. A user takes the edit back.
     """

@@ -95,7 +95,7 @@ def taints_of_nodes_removed(runner, group, key):
 
 
 def edit_taints(runner, user, path, change):
-    """Changes the taints of a Node, if nobody wrote it since it was read; whether nothing is left to do."""
+    """Changes the taints of a Node, if no other client wrote it since it was read; whether nothing is left to do."""
     node = runner.cloud.get(path)
     taints = node["spec"].get("taints", []) if node else []
     if change(taints) == taints:
@@ -165,7 +165,7 @@ def rolling_upgrades(runner, group):
 
 
 def delete_failed(runner, path):
-    """Deletes a RollingUpgrade that has failed: the controller submits another one, and counts anew."""
+    """Deletes a RollingUpgrade that has failed: the controller submits another one, and counts its failures from zero."""
     if ((runner.cloud.get(path) or {}).get("status") or {}).get("currentStatus") == "error":
         runner.cloud.api("DELETE", path)
 

@@ -96,7 +96,7 @@ def scaling_group_recreated_by_hand(runner, group, tagged, later):
 
 
 def delete_untagged(runner, user, name):
-    """Deletes the scaling group of that name, if nobody has tagged it as a group's."""
+    """Deletes the scaling group of that name, if it is not tagged as a group's."""
     found = runner.cloud.snapshot()["groups"].get(name)
     if found and not any(owned({tag["Key"]: ""}) for tag in found["Tags"]):
         user.do("autoscaling", "delete_auto_scaling_group", AutoScalingGroupName=name, ForceDelete=True)

@@ -93,7 +93,7 @@ def lease_writes_fail(runner, status, count):
 
 @perturbation("API reads denied", resource=["instancegroups", "nodes", "pods", "namespaces", "poddisruptionbudgets"], seconds=[4, 12])
 def api_reads_denied(runner, resource, seconds):
-    """A user revokes a permission. Watches that are open go on; the rest is refused."""
+    """A user revokes a permission. Open watches continue; the rest is refused."""
     without_permissions(runner, resource, {"get", "list", "watch"}, seconds)
     runner.proxy.cut(f"/{resource}")
 

@@ -10,7 +10,7 @@ LATER = [3, 10, None]
 
 @perturbation("rollout paused", when=has_rollout, later=LATER)
 def rollout_paused(runner, later):
-    """No group takes the revision, and no node is replaced for it, until a user lets it go on."""
+    """No group takes the revision, and no node is replaced for it, until a user resumes it."""
     name = order(runner, paused=True)
     runner.undo(lambda: order(runner, name, paused=False), after=later)
 

@@ -32,7 +32,7 @@ def killed_at_an_api_write(runner, number, before):
 
 @perturbation("killed at a later write", when=is_wide, system=["AWS", "API server"], number=range(0, 60, 4))
 def killed_at_a_later_write(runner, system, number):
-    """Everything else goes on until then. The write is performed, and the process ends without its answer."""
+    """Everything else continues until then. The write is performed, and the process ends without its answer."""
     if system == "AWS":
         fault = hold_aws_write(runner, number, before=False)
         runner.once(lambda: runner.held_calls(fault), lambda: kill(runner, lambda: runner.end_fault(fault)))

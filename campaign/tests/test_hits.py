@@ -1,4 +1,4 @@
-"""The totals tell perturbations that hit from those that were only drawn."""
+"""The totals distinguish perturbations that hit from those that were only drawn."""
 
 from campaign import hits
 
@@ -24,7 +24,7 @@ def write(resource, user="admin", code=200):
 
 
 def test_a_fault_hits_when_a_request_meets_it():
-    """A denied operation that the controller never calls disturbs nobody."""
+    """A denied operation that the controller never calls has no effect."""
     assert played("AWS throttles", met=True) and not played("AWS throttles", met=False)
 
 

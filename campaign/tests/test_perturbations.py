@@ -52,7 +52,7 @@ def test_only_chooses_by_a_part_of_the_name():
 
 
 def test_the_fixed_seeds_draw_what_they_drew():
-    """CI would play other scenarios than those that are known to pass and to find defects, and nobody would notice.
+    """CI would play other scenarios than those that are known to pass and to find defects, and no test would fail.
 
     A new perturbation has `when=is_wide`, or another condition that no fixed seed meets. To let a fixed seed play something
     else, play it, and write its new digest into campaign/seeds.txt.

@@ -59,7 +59,7 @@ def test_the_answer_of_the_last_write_comes_or_is_lost():
 
 
 def test_a_later_write_kills_when_it_comes():
-    """The events of the scenario go on until then."""
+    """The events of the scenario continue until then."""
     for system in sweep.SYSTEMS:
         runner = FakeRunner(comes=True)
         REGISTRY[sweep.KILL](runner, system=system, number=40)

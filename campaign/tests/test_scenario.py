@@ -89,7 +89,7 @@ def test_rare_fields_come_and_go_in_wide_worlds():
 
 
 def test_a_rollout_begins_with_images_that_are_new():
-    """The oracles can tell only of new images which groups have them."""
+    """The oracles can find the groups of an image only if it is new."""
     for seed in range(30):
         one = rollouts.generate(seed)
         images = [image_of(event["config"]) for event in one["events"] if event["kind"] == "config"]

@@ -209,7 +209,7 @@ mod tests {
             assert_eq!(all, vec!["team/a"; usize::from(unblocked_groups)], "{answers:?}");
             let is_denied = answers.last().is_some_and(|answer| answer.is_denied());
             let again = rotations.answer(&terminate(), PermissionAnswer::Allowed, at(9));
-            assert_eq!(again.is_empty(), !is_denied, "a group goes on once: {answers:?}");
+            assert_eq!(again.is_empty(), !is_denied, "a group continues once: {answers:?}");
         }
     }
 

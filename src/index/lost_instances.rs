@@ -115,7 +115,7 @@ mod tests {
         assert_eq!(
             known.observe(set(&["i-2", "i-3"]), at(20)),
             ["i-1"],
-            "the second plan of one pass tells it as well"
+            "the second plan of one pass reports it as well"
         );
         assert_eq!(known.observe(set(&["i-2", "i-3"]), at(30)), [""; 0]);
         assert!(!known.is_cause_expected(at(30)));

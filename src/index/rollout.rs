@@ -67,7 +67,7 @@ impl RolloutState {
         }
     }
 
-    /// Whether the stored revisions were read since this process leads. Without a view, only that tells that there is no
+    /// Whether the stored revisions were read since this process leads. Without a view, only that proves that there is no
     /// rollout.
     pub(crate) fn is_read(&self) -> bool {
         !self.is_unread.load(Ordering::Acquire)

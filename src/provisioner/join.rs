@@ -130,7 +130,7 @@ async fn overriding_entry(o: &Observer<'_>, desired: &NewAccessEntry, entry_age:
         return AccessEntryState::NotQueried;
     }
     match o.inventory.access_entry(cluster, principal, o.shared_max_cache_age, entry_age).await {
-        // Whoever created it: this group does not take it over.
+        // Even if the controller created it, this group does not take it over.
         Ok(Some(found)) if !kind.allows(&found.kind) => AccessEntryState::Present(RoleAccessEntry {
             kind: found.kind,
             is_owned: false,

@@ -356,7 +356,7 @@ mod tests {
             let path = format!("spec.eks.configuration.taints{field}");
             let mut errors = [SpecError::invalid(&path, value, "is wrong", "correct it")];
             (0..2).for_each(|_| sources.explain(&mut errors));
-            assert_eq!(errors[0].path, path, "the code goes on with the path of the merged list");
+            assert_eq!(errors[0].path, path, "the code continues with the path of the merged list");
             errors[0].to_string().replacen("spec.eks.configuration.", "", 1)
         };
         let merged = sources("merge");

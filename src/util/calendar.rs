@@ -268,7 +268,7 @@ mod tests {
         assert_eq!(found("2026-12-17T22:30:00Z"), WindowState::Open);
         let frozen = WindowState::Frozen { why: "end of year".into(), next: Some(at("2027-01-04T23:00:00Z")) };
         assert_eq!(found("2026-12-17T23:00:00Z"), frozen, "both days are frozen, in their zone");
-        assert_eq!(found("2027-01-04T23:00:00Z"), WindowState::Open, "the window of Monday goes on");
+        assert_eq!(found("2027-01-04T23:00:00Z"), WindowState::Open, "the window of Monday continues");
         let always = window_state(&[], std::slice::from_ref(&freeze), at("2026-12-20T00:00:00Z"));
         assert!(matches!(always, WindowState::Frozen { next: Some(next), .. } if next == at("2027-01-04T23:00:00Z")));
     }

@@ -154,7 +154,7 @@ class Proxy:
         return fault
 
     def end_fault(self, fault):
-        """Ends a fault; requests that it delays go on."""
+        """Ends a fault; requests that it delays continue."""
         with self._lock:
             self._faults = [each for each in self._faults if each is not fault]
         fault.ended.set()
@@ -192,7 +192,7 @@ class Proxy:
         self._frozen = path
 
     def thaw(self):
-        """Lets the watches go on."""
+        """Resumes the watches."""
         self._frozen = None
         self._moving.set()
 

@@ -1,4 +1,4 @@
-"""What the tests of rotations share: short words for groups, workloads and what the logs tell of them."""
+"""What the tests of rotations share: short words for groups, workloads and what the logs contain about them."""
 
 import datetime
 

@@ -1,7 +1,7 @@
 """The controller is killed at exact points of a group's life, and a new one ends where an undisturbed one does.
 
 A write is held, either right after it was performed, so that its answer is lost, or its answer is delivered and the
-very next write is held instead. The process is then killed, and another goes on.
+very next write is held instead. The process is then killed, and another one continues.
 """
 
 import difflib

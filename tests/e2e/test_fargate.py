@@ -55,7 +55,7 @@ def role_of(group):
 
 
 def serving(cloud, namespace, after):
-    """After each change of the cluster's profiles, whether an ACTIVE one takes pods of the namespace: the simulator's log tells."""
+    """After each change of the cluster's profiles, whether an ACTIVE one takes pods of the namespace, from the simulator's log."""
     selectors, active, seen = {}, set(), []
     for event in cloud.aws_events():
         if event["kind"] == "call" and event["operation"] == "CreateFargateProfile" and not event.get("error"):

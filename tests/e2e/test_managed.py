@@ -283,7 +283,7 @@ NO_ELECTION = ("--enable-leader-election=false", "--resync-period", "10s")
 
 
 def crash(cloud, controller, start, operation, change):
-    """Kills the controller when a call was performed and its answer has not come; another one goes on."""
+    """Kills the controller when a call was performed and its answer has not come; another one continues."""
     cloud.control("POST", "faults", action="hold", operation=operation, caller="controller", match="", count=1)
     change()
     support.eventually(lambda: cloud.control("GET", "held"), ROTATION, f"the call {operation}")

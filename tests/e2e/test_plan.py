@@ -1,4 +1,4 @@
-"""`plan` tells what the controller then does, and does nothing itself."""
+"""`plan` shows what the controller then does, and does nothing itself."""
 
 import json
 import os
@@ -91,7 +91,7 @@ def test_the_plan_matches_what_is_applied(own_cloud, start_controller, make_tena
     tenant = make_tenant(cloud=cloud, controller=harness.Controller(cloud))
     old, new = rotation.images(cloud)[:2]
     tenant.set_defaults(image=old)
-    # Kubernetes tells times in whole seconds.
+    # Kubernetes returns times in whole seconds.
     cloud.control("POST", "delays", join=3.0)
     group = tenant.group("web", size=(2, 3), tags=[{"key": "team", "value": "a"}], suspendProcesses=["AZRebalance"])
     other = tenant.group("calm", size=(1, 2))

@@ -119,7 +119,7 @@ def test_a_controller_of_a_wrong_region_keeps_finalizers_and_creates_nothing(reg
     # The cluster has no nodes yet, which says nothing of its region. The other region has no cluster of its name.
     tenant.set_defaults(eks={"minSize": 0, "maxSize": 1})
     empty = tenant.group(name="empty").wait_ready(nodes=0)
-    # Deleted first: the same reason with another text would tell that the active group finds no cluster.
+    # Deleted first: the same reason with another text would mean that the active group finds no cluster.
     right.kill()
     empty.delete()
     wrong = start_wrong(home, "ap-south-1")

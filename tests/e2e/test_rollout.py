@@ -28,7 +28,7 @@ LONG_SOAK = "10m"
 
 
 def end_soak(cloud, **more):
-    """The admin shortens the soak of the canary wave, after which the rollout goes on."""
+    """The admin shortens the soak of the canary wave, after which the rollout continues."""
     cloud.edit_config_map(lambda data: data.update(rollout=policy(soak="1s", **more)))
 
 

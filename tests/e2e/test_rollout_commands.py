@@ -62,7 +62,7 @@ def test_admins_steer_a_rollout_by_commands(make_rollout_groups):  # noqa: F811
     said, orders = admin.gives("skip", "2", "--group", left.key)
     assert f"{left.key} does not take r2" in said and orders["without"] == [left.key]
     left.wait(lambda group: group.has_condition("RolloutPending", reason="LeftOut"), ROLLOUT, "the order about one group")
-    assert launched_images(other) == {rollout_groups.old}, "nobody approved its wave"
+    assert launched_images(other) == {rollout_groups.old}, "no admin approved its wave"
     _, orders = admin.gives("skip", "2", "--wave", "rest")
     assert orders["skipped"] == ["rest"] and orders["without"] == [left.key]
     other.wait(lambda group: launched_images(group) == {rollout_groups.new} and group.state() == "Ready", ROLLOUT, "the wave without its approval")

@@ -107,7 +107,7 @@ def test_a_spec_that_becomes_invalid_leaves_no_node_cordoned_or_in_standby(tenan
     drained.wait_condition("Stalled", reason="InvalidSpec", text="no-cluster")
     drained.wait(lambda g: not rotation.draining_nodes(g) and len(g.ready_nodes()) == 1, what="the node's return")
     assert drained.wait_event("NodeUncordoned", "rejected") and rotation.terminated(drained) == []
-    assert rotation.in_standby(aside) == old, "its replacement serves, so the rotation of this node goes on"
+    assert rotation.in_standby(aside) == old, "its replacement serves, so the rotation of this node continues"
     rotation.allow_disruptions(tenant, app="aside")
     aside.wait(lambda g: not set(g.instances(None)) & set(old), what="the end of the instance in standby")
     assert aside.undrained() == {} and aside.has_condition("Stalled", reason="InvalidSpec")
@@ -165,7 +165,7 @@ def test_unschedulable_pods_are_reported_with_the_remedy(tenant):
 
 
 def test_a_duplicate_provider_id_is_reported_and_does_not_affect_the_real_node(tenant):
-    """Without this, what one tenant tells its kubelet would let another tenant's node go with its pods on it."""
+    """Without this, a kubelet flag of one tenant would terminate another tenant's node together with its pods."""
     new_image = rotation.images(tenant.cloud)[1]
     group = rotation.start_group(tenant, 1)
     tenant.deployment("app", 1, rotation.pool(tenant), {"maxUnavailable": 1})

@@ -128,7 +128,7 @@ fn unknown_interface_counts_are_an_error_and_not_zero() {
     let mixed = "{mixedInstancesPolicy: {instanceTypes: [{type: m5n.large}]}}";
     let error = errors(mixed, &[on], listed).expect_err("the limit is unknown");
     assert!(error.starts_with("spec.eks.configuration.mixedInstancesPolicy.instanceTypes[0].type"), "{error}");
-    // The tag tells the cluster autoscaler how many addresses a Windows node has.
+    // From the tag, the cluster autoscaler learns how many addresses a Windows node has.
     let windows = [("os-family", "windows"), ("cluster-autoscaler-enabled", "true")];
     assert!(errors("{}", &windows, primary()).is_err_and(|error| error.contains("cluster-autoscaler-enabled")));
 }

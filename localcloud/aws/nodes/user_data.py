@@ -60,7 +60,7 @@ class NodeSpec:
     """The node settings of user data.
 
     `ip_family` is ipv4 or ipv6, or None if the node asks EKS. `service_range` and `dns` are None if the user data does not
-    tell them.
+    contain them.
     """
 
     family: str

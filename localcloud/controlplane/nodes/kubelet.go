@@ -108,7 +108,7 @@ func parseFlags(arguments []string) (*options.KubeletFlags, *kubeletconfig.Kubel
 	return flags, config, set, nil
 }
 
-// readConfig merges a drop-in file with the image's configuration, and tells
+// readConfig merges a drop-in file with the image's configuration, and returns
 // whether it sets maxPods.
 func readConfig(dropIn json.RawMessage) (*kubeletconfig.KubeletConfiguration, bool, error) {
 	_, codecs, err := scheme.NewSchemeAndCodecs()

@@ -378,7 +378,8 @@ impl JoinPlanner<'_> {
     }
 
     /// Whether an entry belongs to a deleted role of the same name. Without the controller's tag, the creation times decide:
-    /// EKS accepts an entry only for an existing role, so an older entry is of an earlier one. The entries of a group's own role are replaced whoever created them.
+    /// EKS accepts an entry only for an existing role, so an older entry is of an earlier one. The entries of a
+    /// group's own role are replaced in either case.
     fn is_of_deleted_role(&self, entry: &RoleAccessEntry) -> bool {
         match (&entry.role_id, &self.observed.role_id) {
             (Some(id), Some(current)) if entry.is_owned => id != current,

@@ -250,7 +250,7 @@ mod tests {
         deleting.deletion_requested_at = Some(Timestamp::UNIX_EPOCH);
         let long = SignedDuration::from_hours(1);
         let stopped = planner.stop_unobserved_drains(&deleting, &context, &error, long, Timestamp::UNIX_EPOCH).await;
-        assert!(stopped.expect("an answer").is_none(), "a deletion goes on");
+        assert!(stopped.expect("an answer").is_none(), "a deletion continues");
     }
 
     #[test]

@@ -1,4 +1,5 @@
-//! Tells an admin what has no effect on the rollout: orders about waves that it does not have, and waves without groups.
+//! Reports to an admin what has no effect on the rollout: orders about waves that it does not have, and
+//! waves without groups.
 
 use std::collections::BTreeSet;
 

@@ -96,19 +96,19 @@ impl ProcessState {
         })
     }
 
-    /// Whether the condition of the group tells this failure.
+    /// Whether the condition of the group reports this failure.
     pub(crate) fn is_failure_reported(&self, group: &str, failure: &str) -> bool {
         self.group(group, |g| {
             g.failed_observation.as_ref().is_some_and(|(_, reported)| reported.as_deref() == Some(failure))
         })
     }
 
-    /// Whether the condition of the group tells a failure that this process has seen.
+    /// Whether the condition of the group reports a failure that this process has seen.
     pub(crate) fn has_reported_failure(&self, group: &str) -> bool {
         self.group(group, |g| g.failed_observation.as_ref().is_some_and(|(_, reported)| reported.is_some()))
     }
 
-    /// Records that the condition of the group tells this failure.
+    /// Records that the condition of the group reports this failure.
     pub(crate) fn set_failure_reported(&self, group: &str, failure: String) {
         self.group(group, |g| {
             g.failed_observation.iter_mut().for_each(|(_, reported)| *reported = Some(failure.clone()))

@@ -79,7 +79,7 @@ struct GroupState {
     creation_failed_since: Option<Timestamp>,
     /// When the last failed launch began, and whether the launch template version was read again for it.
     failed_launch: Option<(Timestamp, bool)>,
-    /// Since when the group could not be read, and the failure that its condition tells. It only decides when the
+    /// Since when the group could not be read, and the failure that its condition reports. It only decides when the
     /// failure is reported.
     failed_observation: Option<(Timestamp, Option<String>)>,
     /// Since when the API server has refused the group's status, and when an event last said so.

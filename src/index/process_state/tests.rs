@@ -29,7 +29,7 @@ fn group_is_merged_again_only_after_a_change() {
 }
 
 /// A webhook that fails briefly needs no event. One that fails for hours is shown all the time, although the API server
-/// forgets an event after an hour: nothing else on the group would tell its tenant that the status is old.
+/// forgets an event after an hour: nothing else on the group would show its tenant that the status is old.
 #[test]
 fn refused_status_is_reported_if_it_lasts_and_again_each_half_hour() {
     let (state, minute) = (ProcessState::default(), SignedDuration::from_secs(60));

@@ -155,7 +155,7 @@ async fn unexplained_failure_is_no_budget_without_two_of_them() {
     };
     let one = || list_of(vec![budget("web", json!({"matchLabels": {"app": "web"}}))]);
     for budgets in [one(), fake::failure(403, "Forbidden", "no")] {
-        evict(&answer(budgets, "u1"), "team", "web-1", "u1").await.expect_err("nothing tells of two budgets");
+        evict(&answer(budgets, "u1"), "team", "web-1", "u1").await.expect_err("no error names two budgets");
     }
     assert_eq!(evict(&answer(one(), "u2"), "team", "web-1", "u1").await.unwrap(), EvictOutcome::Gone);
 }

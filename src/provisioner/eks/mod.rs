@@ -301,7 +301,7 @@ fn recorded_group(status: &InstanceGroupStatus) -> Option<&String> {
 fn plan_unknown_cluster(id: &GroupId, scaling_group: &str) -> Plan {
     let path = resolve::CLUSTER_FIELD;
     let message = format!(
-        "the status records the scaling group {scaling_group}, whose name does not tell the cluster, and {path} names no cluster of this controller; set it, and the deletion continues; to keep the resources, remove the finalizer"
+        "the status records the scaling group {scaling_group}, whose name does not contain the cluster's name, and {path} names no cluster of this controller; set it, and the deletion continues; to keep the resources, remove the finalizer"
     );
     blocked_plan(id, Reason::InvalidSpec, message)
 }

@@ -82,7 +82,7 @@ pub struct UnusedRole {
     pub other_region: Option<OtherRegion>,
     /// Names of the instance profiles of others that hold the role.
     pub other_profiles: Vec<String>,
-    /// The role's access entry, whoever created it, if the role is not kept.
+    /// The role's access entry, also one that another owner created, if the role is not kept.
     pub access_entry: Option<AccessEntry>,
 }
 

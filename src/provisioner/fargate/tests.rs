@@ -312,7 +312,8 @@ async fn unused_own_role_is_looked_for_until_it_is_gone() {
     assert_eq!((gone.has_untagged_role, gone.unused_auth_entries), (false, vec![entry]));
 }
 
-/// A user took the tags off the role that the controller created. Nobody would know that the deletion leaves it.
+/// A user took the tags off the role that the controller created. Without an event, no user would know that the
+/// deletion leaves it.
 #[tokio::test]
 async fn deletion_reports_the_role_that_lost_its_tags() {
     let (id, role) = group_with_own_role();

@@ -237,7 +237,7 @@ fn group_that_waits_for_a_zone_keeps_no_group_of_other_zones_waiting() {
     assert!(budget_usage.is_waiting("team/a") && budget_usage.unblocked_groups(&limits).is_empty());
     assert!(!budget_usage.is_used_up(&limits, "team/b"), "its zone is free");
     budget_usage.record("team/a", Some(short(&["a", "c"])), now);
-    assert!(budget_usage.is_used_up(&limits, "team/b"), "the other one goes on in zone c, and first");
+    assert!(budget_usage.is_used_up(&limits, "team/b"), "the other one continues in zone c, and first");
 }
 
 /// Some node of a large cluster is always broken, and a batch that is as large as the budget waits for it, maybe forever.
@@ -362,7 +362,7 @@ fn rotation_of_a_tenant_counts_and_does_not_wait() {
     budget_usage.record("team/own", Some(draining(3, "a", "i-1")), now);
     budget_usage.record("team/b", Some(usage(3, "a", "i-b")), now);
     assert!(!budget_usage.reserve(&ONE, "team/b", Some("i-b"), now), "the rollout waits");
-    assert!(budget_usage.reserve(&ONE, "team/own", Some("i-2"), now), "the tenant goes on");
+    assert!(budget_usage.reserve(&ONE, "team/own", Some("i-2"), now), "the tenant's rotation continues");
 }
 
 /// What happens to one of the groups.
@@ -450,7 +450,8 @@ impl Group {
 
 proptest! {
     /// Neither the cluster nor a zone has more nodes in drain than the budget allows, and no more nodes are in standby, in
-    /// whatever order the groups are planned and whoever leads. Once all nodes are replaced, each group can continue.
+    /// whatever order the groups are planned, and after each change of the leader. Once all nodes are replaced, each group can
+    /// continue.
     #[test]
     fn budget_is_never_exceeded_and_leaves_a_node_to_an_idle_fleet(
         actions in proptest::collection::vec(any_action(), 1..120),

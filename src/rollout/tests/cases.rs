@@ -108,7 +108,7 @@ fn resume_tries_the_failed_group_again() {
     cluster.run_until_stable();
     cluster.group("c").bad_images.clear();
     cluster.run_until_stable();
-    assert_eq!(cluster.phase("r2"), RolloutPhase::Halted, "no person ordered it to go on");
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Halted, "no admin ordered it to continue");
     cluster.revision("r2").spec.orders.retries = 1;
     cluster.run_until_stable();
     assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
@@ -649,7 +649,7 @@ fn stuck_group_is_listed_and_not_waited_for() {
     cluster.group("c").blocked = true;
     cluster.image = "ami-2".into();
     cluster.run(30);
-    assert_eq!(cluster.waves("r2")[0].1, WaveState::Open, "it may still go on");
+    assert_eq!(cluster.waves("r2")[0].1, WaveState::Open, "it may still continue");
     cluster.group("c").stuck = true;
     cluster.run_until_stable();
     assert_eq!(
@@ -943,7 +943,7 @@ fn wave_says_how_many_of_its_groups_wait_and_why() {
     assert_eq!(cluster.waiting("r2", "rest"), std::collections::BTreeMap::from(expected));
     cluster.group("c").locked = true;
     cluster.poll();
-    assert_eq!(cluster.waiting("r2", "rest")["Locked"], 2, "it has begun, and goes on after the lock");
+    assert_eq!(cluster.waiting("r2", "rest")["Locked"], 2, "it has begun, and continues after the lock");
     cluster.revision("r2").spec.orders.paused = true;
     cluster.group("c").locked = false;
     cluster.run(2);

@@ -226,7 +226,7 @@ fn broken_config_map_gives_the_change_to_no_further_group() {
     let broken = good.clone().into_iter().chain(broken).collect();
     for live in [Some(&broken), None] {
         let active = Arc::new(select_active(live, Some(&good), true).0);
-        let view = RolloutView::new(&revisions, &active, None, None).expect("the rollout goes on");
+        let view = RolloutView::new(&revisions, &active, None, None).expect("the rollout continues");
         assert_eq!((view.target.name.as_str(), view.policy.waves.len()), ("r2", 2));
         let why = view.config_problem.expect("no further group takes it");
         assert!(why.contains("ConfigMap"), "{why}");

@@ -136,7 +136,7 @@ fn regulated_example_waits_for_weekends_the_board_and_tenants() {
     tenant(&mut cluster, "e", annotation::DEFER_UNTIL, "2099-01-01T00:00:00Z");
     assert_eq!(changed(&mut cluster, "2026-11-28T00:59:00Z"), [false, false, false]);
     assert_eq!(changed(&mut cluster, "2026-11-28T02:00:00Z"), [true, false, false]);
-    assert_eq!(changed(&mut cluster, "2026-12-06T06:00:00Z"), [true, false, false], "nobody has approved it");
+    assert_eq!(changed(&mut cluster, "2026-12-06T06:00:00Z"), [true, false, false], "no admin has approved it");
     cluster.revision("r2").spec.orders.approved = vec!["general".into()];
     assert_eq!(changed(&mut cluster, "2026-12-12T00:59:00Z"), [true, false, false]);
     assert_eq!(changed(&mut cluster, "2026-12-12T02:00:00Z"), [true, true, false]);

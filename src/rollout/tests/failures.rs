@@ -256,7 +256,7 @@ fn only_problems_that_speak_against_the_change_are_failures() {
     for reason in Reason::iter() {
         let mut cluster = soaking();
         let now = cluster.now;
-        let stalled = Condition::new(condition::STALLED, true, &reason.to_string(), "it does not go on");
+        let stalled = Condition::new(condition::STALLED, true, &reason.to_string(), "it does not continue");
         set_condition(&mut cluster.group("c").status.conditions, stalled, &rfc3339(now));
         cluster.group("c").lost = 2;
         cluster.run(20);
@@ -402,7 +402,7 @@ fn failure_of_a_group_that_did_not_switch_is_not_the_revisions() {
     };
     (group.nodes, group.status.rollout) = (vec!["ami-2".into(); 2], Some(record));
     group.status.boundaries_revision = Some(hash.clone());
-    let stalled = Condition::new(condition::STALLED, true, "LaunchFailed", "it does not go on");
+    let stalled = Condition::new(condition::STALLED, true, "LaunchFailed", "it does not continue");
     set_condition(&mut group.status.conditions, stalled, &rfc3339(now));
     cluster.run(20);
     assert_eq!(cluster.phase("r2"), RolloutPhase::Rolling);
@@ -537,7 +537,7 @@ fn problem_of_the_second_in_which_a_group_switches_is_not_the_changes() {
     cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Open));
     assert!(cluster.groups[0].log.is_empty(), "it switches with the next poll");
     let next = rfc3339(cluster.now + POLL);
-    let stalled = Condition::new(condition::STALLED, true, "LaunchFailed", "it does not go on");
+    let stalled = Condition::new(condition::STALLED, true, "LaunchFailed", "it does not continue");
     set_condition(&mut cluster.group("c").status.conditions, stalled, &next);
     cluster.poll();
     assert!(matches!(cluster.groups[0].log[0], RecordedAction::Switched { at, .. } if rfc3339(at) == next));
@@ -569,7 +569,7 @@ fn time_of_a_switch_is_corrected_once_and_blames_no_earlier_problem() {
     assert_eq!(corrected_record(&status, since), None);
     let now = since - minutes(60);
     let mut stalled = status.clone();
-    let problem = Condition::new(condition::STALLED, true, "LaunchFailed", "it does not go on");
+    let problem = Condition::new(condition::STALLED, true, "LaunchFailed", "it does not continue");
     set_condition(&mut stalled.conditions, problem, &rfc3339(since - minutes(30)));
     assert_eq!(corrected_record(&stalled, now), None, "the problem is older than the switch");
     let corrected = corrected_record(&status, now).expect("it lies ahead");

@@ -57,7 +57,7 @@ fn rollout_ends_without_groups_that_are_deleted() {
                 assert_eq!(cluster.phase("r2"), RolloutPhase::Halted);
                 cluster.group("c").deleted = true;
                 cluster.run_until_stable();
-                assert_eq!(cluster.phase("r2"), RolloutPhase::Halted, "a person decides whether it goes on");
+                assert_eq!(cluster.phase("r2"), RolloutPhase::Halted, "an admin decides whether it continues");
                 cluster.revision("r2").spec.orders.retries = 1;
             }
             _ => {

@@ -336,8 +336,8 @@ fn waves_continue_although_only_an_older_revision_with_the_same_content_is_known
     }
 }
 
-/// An admin reverts an edit within seconds, before the controller has begun to roll it out. No group has it, so that nobody
-/// must wait for the revert.
+/// An admin reverts an edit within seconds, before the controller has begun to roll it out. No group has it, so that no
+/// group must wait for the revert.
 #[test]
 fn revert_of_a_change_that_never_began_waits_for_no_delay() {
     let policy = "{delay: [{clusters: '*', by: 48h}], waves: [{name: all}]}";

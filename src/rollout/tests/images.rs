@@ -259,7 +259,7 @@ fn image_of_an_aborted_revision_is_not_taken_for_a_lost_one() {
     assert_eq!(stored(&cluster, "r2"), (Some("ami-2".into()), false));
 }
 
-/// The same for an image that nobody has aborted. The groups whose wave is not open yet must not launch it. An older revision
+/// The same for an image that no admin has aborted. The groups whose wave is not open yet must not launch it. An older revision
 /// that knows its images is not concerned, and one that knows none would have those of the next one.
 #[test]
 fn image_of_the_next_revision_is_not_taken_for_a_lost_one() {

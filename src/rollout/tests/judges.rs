@@ -157,7 +157,7 @@ fn names(order: &[String], wave: &str) -> bool {
     order.iter().any(|name| name == wave || name == "*")
 }
 
-/// A group that switches to the target in its wave: nobody stopped it, its wave has its approval, and its tenant did not put
+/// A group that switches to the target in its wave: no admin stopped it, its wave has its approval, and its tenant did not put
 /// it off. A return waits for orders alone.
 fn check_turn(old: &Group, name: &str, view: &RolloutView, now: Timestamp) -> Result<(), TestCaseError> {
     let (key, target, orders) = (&old.key, &view.target.name, &view.orders);
@@ -181,7 +181,7 @@ fn check_turn(old: &Group, name: &str, view: &RolloutView, now: Timestamp) -> Re
 }
 
 /// A group that switches to the target outside of the waves. Orders stop it where the target changes something of it, and
-/// without an answer of AWS nobody knows that no node is replaced.
+/// without an answer of AWS it is unknown whether nodes are replaced.
 fn check_free_switch(
     old: &Group,
     own: Option<&StoredRevision>,
@@ -251,7 +251,7 @@ fn check_replacement(old: &Group, group: &Group, to: &str, view: &RolloutView) -
     Ok(())
 }
 
-/// A wave opens after those before it, and only if nobody stopped the rollout. Unless users skip it, or the change is urgent,
+/// A wave opens after those before it, and only if no admin stopped the rollout. Unless users skip it, or the change is urgent,
 /// it waits for the delay of the cluster and for its approval.
 fn check_openings(
     before: &SimulatedCluster,

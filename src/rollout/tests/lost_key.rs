@@ -150,7 +150,7 @@ fn change_that_an_older_release_gave_to_every_group_can_be_aborted_behind_the_lo
     }
 }
 
-/// The key is lost in the first soak, and then a user deletes the revision. Nothing that is stored tells of the rollout, or
+/// The key is lost in the first soak, and then a user deletes the revision. No stored object records the rollout, or
 /// only an older complete revision has its content, and no group may take it ahead of its wave because of that.
 #[test]
 fn lost_key_releases_no_group_when_the_revision_is_deleted_as_well() {

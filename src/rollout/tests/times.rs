@@ -105,7 +105,7 @@ fn group_is_stuck_although_each_window_is_shorter_than_the_patience() {
     assert_eq!((cluster.groups[0].wave_images(), cluster.waves("r2")[0].1), (vec!["ami-2"], WaveState::Open));
     sleep_until(&mut cluster, at("2026-08-21T12:00:00Z"));
     cluster.run(4);
-    assert_eq!(cluster.waves("r2")[0].1, WaveState::Open, "while its window is closed, it could not go on");
+    assert_eq!(cluster.waves("r2")[0].1, WaveState::Open, "while its window is closed, it could not continue");
     sleep_until(&mut cluster, at("2026-08-21T22:00:00Z"));
     cluster.run(236);
     assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-1".into(), "ami-2".into()], RolloutPhase::Complete));
@@ -134,7 +134,7 @@ fn deferral_ends_at_the_deadline_and_its_wave_does_not_wait() {
     tenant(&mut cluster, "c", annotation::DEFER_UNTIL, "2027-01-01T00:00:00Z");
     cluster.image = "ami-2".into();
     cluster.run(20);
-    assert_eq!(cluster.images(), ["ami-1", "ami-2"], "the others go on");
+    assert_eq!(cluster.images(), ["ami-1", "ami-2"], "the others continue");
     assert_eq!(cluster.groups[0].waits, Some(WaitReason::Deferred));
     let status = cluster.revision("r2").status.clone().expect("a status");
     assert!(status.behind.iter().any(|behind| behind.reason == "Deferred" && behind.message.contains("2026-08-21T15")));

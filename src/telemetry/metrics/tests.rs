@@ -102,7 +102,7 @@ fn quota_has_series_only_for_its_limits() {
     assert!(left.len() == 2 && left.iter().all(|line| line.contains("namespace=\"other\"")), "{left:?}");
 }
 
-/// A wave that has passed, or a group that has caught up, must not look as before: an alert would go on.
+/// A wave that has passed, or a group that has caught up, must not look as before: an alert would keep firing.
 #[test]
 fn rollout_has_only_the_series_of_its_present_state() {
     let metrics = Metrics::new().unwrap();

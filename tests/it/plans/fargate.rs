@@ -108,7 +108,7 @@ pub(super) fn broken_plan(text: &str) -> Plan {
         &ValueSources::default(),
         unchanged_parts::dependent_parts,
     )
-    .expect("the group goes on");
+    .expect("the group continues");
     let known = resolve::resolve_with_errors(desired.clone(), broken, &references(), NameForm::Plain);
     let broken = known.expect("a cluster").broken;
     let (names, found) = (scenario.resolved.names.clone(), scenario.observed.profiles[0].clone());

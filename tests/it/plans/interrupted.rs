@@ -1,4 +1,4 @@
-//! Rotations that cannot go on for long: their nodes must not stay cordoned meanwhile.
+//! Rotations that cannot continue for long: their nodes must not stay cordoned meanwhile.
 
 use instance_manager::plan::{EksStep, NodeStep, UncordonReason};
 
@@ -88,7 +88,7 @@ fn ineffective_write_uncordons_nodes() {
     let repeated: BTreeSet<_> = changing.plan().steps.iter().flat_map(|planned| planned.writes()).collect();
     let plan = changing.plan_without_effect(&repeated);
     assert_eq!(names(&plan), ["UncordonNode", "UpdateGroup"]);
-    // No node depends on tags: the rotation goes on.
+    // No node depends on tags: the rotation continues.
     let tagging = draining(converged()).with_spec("eks: {configuration: {tags: [{key: a, value: b}]}}");
     let repeated: BTreeSet<_> = tagging.plan().steps.iter().flat_map(|planned| planned.writes()).collect();
     let plan = tagging.plan_without_effect(&repeated);

@@ -124,7 +124,7 @@ pub(super) fn broken_scenario(text: &str, error: Option<(&'static [Part], &str)>
         &ValueSources::default(),
         unchanged_parts::dependent_parts,
     )
-    .expect("the group goes on");
+    .expect("the group continues");
     broken.extend(&[Part::Immutable], resolve::resolve_names(&mut desired, &resolve::ClusterNetwork::default()));
     if let Some((parts, path)) = error {
         broken.push(parts, SpecError::invalid(path, "x", "cannot be used", "correct it"));
@@ -644,7 +644,7 @@ fn blocked_replacement_uncordons_old_nodes() {
         assert!(uncordoned(&long), "{status:?}: {:?}", long.step_names());
     }
     let active = draining().with(|s| s.state.pause = Timing::default().pause_limit);
-    assert!(!uncordoned(&active), "the rotation goes on");
+    assert!(!uncordoned(&active), "the rotation continues");
     let refused = with_status(NodegroupStatus::Updating).with(|s| s.persistent_failure = PersistentFailure::Pass);
     assert!(uncordoned(&refused), "{:?}", refused.step_names());
     let third = draining().with(|s| s.resolved = resolve_spec(&spec_text("instanceType: m6i.large")));
@@ -1145,7 +1145,7 @@ fn unproven_nodegroup_is_not_adopted_by_name() {
 }
 
 /// Keiko controller creates a deleted node group again, and records its new scaling group late. A second node group would
-/// double the nodes, and nobody would delete the first one.
+/// double the nodes, and the first one would never be deleted.
 #[test]
 fn nodegroup_of_another_scaling_group_than_recorded_is_neither_doubled_nor_left_behind() {
     use instance_manager::provisioner::nodegroup::ownership::{Doubt, UnprovenNodegroup};
@@ -1920,7 +1920,7 @@ fn labels_that_no_kubelet_accepts_are_refused() {
     }
 }
 
-/// EKS would go on to replace nodes that do not recover, and many nodes at once, although no field asks for it any more.
+/// EKS would continue to replace nodes that do not recover, and many nodes at once, although no field asks for it any more.
 #[test]
 fn fields_that_change_in_place_and_leave_the_spec_go_back_to_the_defaults_of_eks() {
     let set =
@@ -1945,7 +1945,7 @@ fn fields_that_change_in_place_and_leave_the_spec_go_back_to_the_defaults_of_eks
     assert_eq!(change(&of_others), None, "what others set stays");
 }
 
-/// The strategy cannot be used, so that nothing tells whether it has a maxUnavailable.
+/// The strategy cannot be used, so that its maxUnavailable is unknown.
 #[test]
 fn max_unavailable_stays_while_the_strategy_cannot_be_used() {
     let mut broken = broken_scenario("strategy: {rollingUpdate: {drainTimeout: 5 parsecs}}", None);

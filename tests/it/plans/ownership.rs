@@ -219,7 +219,7 @@ fn previous_role_entry_stays_recorded_while_needed() {
     assert_eq!(step_names(&removed.plan()), ["UpdateStatus"]);
 }
 
-/// Otherwise the entry would admit any role of that name until the next resync: no watch tells when an instance is gone.
+/// Otherwise the entry would admit any role of that name until the next resync: no watch reports that an instance is gone.
 #[test]
 fn previous_role_entry_is_looked_at_again_while_its_last_node_is_leaving() {
     let with_leaving_instance = |recorded: bool| {

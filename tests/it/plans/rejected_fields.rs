@@ -34,7 +34,7 @@ fn broken_spec(
         &ValueSources::default(),
         unchanged_parts::dependent_parts,
     )
-    .expect("the group goes on");
+    .expect("the group continues");
     let recorded = RecordedRole { arn: status.nodes_instance_role_arn.clone(), id: None };
     resolve_with_errors(desired, broken, references, NameForm::Plain, &recorded).expect("a resolved group")
 }

@@ -102,7 +102,7 @@ fn switching_group(status: u16, answer: Value) -> (fake::TestContext, InstanceGr
 }
 
 /// A webhook refuses the record of the revision that a group takes. Its reconcile ends there each time, so that no other
-/// write would tell its tenant.
+/// write would report it to its tenant.
 #[tokio::test]
 async fn group_says_that_its_switch_cannot_be_recorded() {
     let (code, answer) = crate::k8s::fake::failure(403, "Forbidden", "admission webhook status.example.com denied it");

@@ -134,7 +134,7 @@ mod tests {
         assert_eq!(of(OsFamily::Windows, &windows), Some(("/dev/sda1".into(), 50)));
         let bottlerocket = image("/dev/xvda", &[("/dev/xvda", 2), ("/dev/xvdb", 20)]);
         assert_eq!(of(OsFamily::Bottlerocket, &bottlerocket), Some(("/dev/xvdb".into(), 32)));
-        assert_eq!(of(OsFamily::Windows, &image("", &[])), None, "EC2 does not tell the root device");
+        assert_eq!(of(OsFamily::Windows, &image("", &[])), None, "EC2 does not return the root device");
         let listed = desired(OsFamily::Windows, "volumes: [{name: /dev/xvda, size: 60, type: gp3}]");
         assert_eq!(of_image(&listed, &windows), None, "the spec lists volumes");
     }

@@ -77,7 +77,7 @@ impl<'a> InPlaceComparison<'a> {
     }
 }
 
-/// Tells which labels and taints come from the spec: from the node's own version, the present spec or an earlier one, as
+/// Returns which labels and taints come from the spec: from the node's own version, the present spec or an earlier one, as
 /// the status records it.
 fn known_attributes<'a>(
     launched: &'a NodeAttributes,

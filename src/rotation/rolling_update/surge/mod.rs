@@ -1,8 +1,8 @@
 //! `maxSurge`: a healthy node enters standby while its replacement launches, and is drained only after that.
 //!
 //! EnterStandby without decrement makes AWS launch the replacement, and the node in standby keeps its pods. The surge
-//! record is written to the Node first. It tells the controller's standby instances from those that a person put into
-//! standby, which are never changed.
+//! record is written to the Node first. It distinguishes the controller's standby instances from those that a person
+//! put into standby, which are never changed.
 
 #[cfg(test)]
 mod tests;
