@@ -72,8 +72,8 @@ pub enum Command {
     ///
     /// This controller pins each scaling group to a number of its launch template's versions. `release` lets them launch
     /// `$Latest` again, as keikoproj/instance-manager expects. It refuses while this controller runs, and while nodes of any
-    /// group are being replaced. Exit status: 0 when every group is released, 2 when a dry run found something to do or a
-    /// group was skipped, 1 when it refuses or a group could not be changed.
+    /// group are being replaced. Exit status: 0 when every group is released. 2 when a dry run found something to do, or a
+    /// group was skipped. 1 when it refuses, or a group could not be changed.
     #[command(after_help = "Example:\n  \
         kubectl -n instance-manager scale deployment instance-manager --replicas 0\n  instance-manager release --dry-run")]
     Release(ReleaseArgs),
@@ -86,8 +86,8 @@ pub enum Command {
     /// Ask the controller to reconcile a group now, and wait for the result.
     ///
     /// Use it after a repair, instead of waiting for the next resync. It sets an annotation of the group with your Kubernetes
-    /// permissions. Exit status: 0 when the group is Ready, 2 when it is not, 1 on an error or when the controller does not
-    /// answer in time.
+    /// permissions. Exit status: 0 when the group is Ready, and 2 when it is not. 1 on an error, or when the controller does
+    /// not answer in time.
     #[command(after_help = "Example:\n  instance-manager reconcile team-a/web")]
     Reconcile(ReconcileArgs),
     /// Print the spec of InstanceGroups in files after the merge with the ConfigMap. Needs no cluster.
@@ -326,7 +326,7 @@ pub(crate) fn parse(args: impl Iterator<Item = OsString>) -> Result<Cli, clap::E
 }
 
 /// Parses the command line of this process; prints help or the error and exits otherwise. An error exits with 1,
-/// because 2 means in `plan` that something would change; in `lint`, 1 means a finding, and an error exits with 2.
+/// because 2 means in `plan` that something would change. In `lint`, 1 means a finding, and an error exits with 2.
 pub fn parse_or_exit() -> Cli {
     parse(std::env::args_os()).unwrap_or_else(|error| {
         // If the message cannot be printed, the exit status still shows the error.
