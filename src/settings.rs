@@ -10,7 +10,7 @@ use crate::auth::JoinAuth;
 /// The settings of the process that a plan depends on.
 #[derive(Clone, Debug)]
 pub struct Settings {
-    /// Waits and timeouts.
+    /// How long the controller waits, for example for drains and for IAM.
     pub timing: Timing,
     /// `--resync-period`: the interval at which an unchanged group is reconciled again.
     pub resync_period: Duration,

@@ -35,7 +35,7 @@ pub(super) struct IndependentFailures {
 pub(super) struct Remainder {
     /// Why the first step was refused.
     pub first_error: Option<StepError>,
-    /// The refused steps.
+    /// The refused steps with their errors, which the conditions and events of the group report.
     pub failures: Vec<IndependentFailure>,
     /// Names of the steps that wait for them.
     pub waiting: Vec<&'static str>,

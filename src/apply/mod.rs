@@ -44,7 +44,7 @@ const PROPAGATION_LIMIT: SignedDuration = SignedDuration::from_secs(30);
 /// A plan, and how far it was applied.
 #[derive(Debug)]
 pub struct Applied {
-    /// The plan.
+    /// The plan as it was made, with the steps that were not reached.
     pub plan: Plan,
     /// How many of its steps were applied.
     pub steps_done: usize,
@@ -74,7 +74,7 @@ pub struct Applied {
 pub struct TagDenied {
     /// Index of the step in the plan.
     pub step_index: usize,
-    /// The missing permission.
+    /// The IAM action that the controller lacks, such as `iam:TagRole`.
     pub permission: String,
 }
 

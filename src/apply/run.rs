@@ -21,7 +21,7 @@ use crate::plan::{NodeStep, PlannedStep, PodRef, Step};
 pub(crate) struct Applier<'a> {
     /// AWS clients, and the caches that the writes of steps must update.
     pub inventory: &'a Inventory,
-    /// Kubernetes client.
+    /// The API server, for Nodes, pods, status and strategy resources.
     pub kube: &'a dyn KubeApi,
     /// Timers of drains and other state of this process.
     pub process_state: &'a ProcessState,
@@ -80,7 +80,7 @@ impl<'a> Applier<'a> {
 /// An eviction that a PodDisruptionBudget blocked.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BlockedEviction {
-    /// The pod.
+    /// The pod whose eviction was refused. It is tried again in the next pass.
     pub pod: PodRef,
     /// The budgets that select the pod, and what to do about them.
     pub blocker: EvictionBlocker,
@@ -120,9 +120,9 @@ pub(crate) trait Apply {
 
 /// One pass in progress.
 pub(crate) struct ApplyRun<'a> {
-    /// Clients and settings.
+    /// Clients and settings, which are the same for all groups.
     pub ctx: &'a Applier<'a>,
-    /// The group.
+    /// The InstanceGroup that the plan was made for, with its UID.
     pub id: &'a GroupId,
     /// The newest resourceVersion of the InstanceGroup that this pass knows.
     pub resource_version: String,

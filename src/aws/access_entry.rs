@@ -43,9 +43,9 @@ pub struct AccessEntry {
     pub principal: String,
     /// `EC2_LINUX`, `STANDARD` and so on. AWS does not allow changing it.
     pub kind: String,
-    /// Creation time.
+    /// When EKS created it. An entry that is older than its role is of an earlier role of that name.
     pub created: Option<Timestamp>,
-    /// Its tags.
+    /// All tags, those of other owners included.
     pub tags: Vec<Tag>,
 }
 
@@ -62,6 +62,6 @@ pub struct NewAccessEntry {
     /// Whether the controller created the role. If EKS then rejects it, the role has not propagated in IAM yet.
     #[serde(rename = "ownRole")]
     pub own_role: bool,
-    /// Ownership tags.
+    /// The tags that prove that the entry is the controller's.
     pub tags: Vec<Tag>,
 }

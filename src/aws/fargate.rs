@@ -28,7 +28,7 @@ pub(crate) trait FargateApi: Send + Sync {
 /// One selector of a profile: which pods run on Fargate. `*` and `?` are wildcards in the namespace and in labels.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct FargateSelector {
-    /// The pods' namespace.
+    /// Namespace of the pods; a pattern may match several.
     pub namespace: String,
     /// Labels that a pod must all have.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
@@ -66,7 +66,7 @@ pub struct NewFargateProfile {
     /// Name of the profile that this profile replaces, if any.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub replaces: Option<String>,
-    /// Client token.
+    /// Makes a repeated call idempotent: EKS returns the profile that the first call created.
     pub token: String,
 }
 
@@ -83,11 +83,11 @@ pub struct FargateProfile {
     pub subnets: Vec<String>,
     /// Sorted selectors.
     pub selectors: Vec<FargateSelector>,
-    /// Status in EKS.
+    /// What EKS is doing with the profile. EKS changes one profile of a cluster at a time.
     pub status: ProfileStatus,
     /// Problems reported by EKS, each as `code: message`.
     pub issues: Vec<String>,
-    /// All tags.
+    /// All tags, those of other owners included.
     pub tags: Vec<Tag>,
 }
 

@@ -253,7 +253,7 @@ pub(crate) struct Aws {
     pub region: String,
     /// Amazon EC2 Auto Scaling.
     pub autoscaling: Arc<dyn AutoScaling>,
-    /// Amazon EC2.
+    /// Amazon EC2: launch templates, instances, images and the network.
     pub ec2: Arc<dyn Ec2>,
     /// AWS IAM and AWS STS.
     pub iam: Arc<dyn Iam>,
@@ -263,6 +263,6 @@ pub(crate) struct Aws {
     pub nodegroups: Arc<dyn NodegroupApi>,
     /// Amazon EKS: Fargate profiles.
     pub fargate: Arc<dyn FargateApi>,
-    /// AWS Systems Manager.
+    /// AWS Systems Manager: the public parameters with the IDs of AWS's images.
     pub ssm: Arc<dyn Ssm>,
 }

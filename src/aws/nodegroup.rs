@@ -182,9 +182,9 @@ pub struct Nodegroup {
     pub name: NodegroupName,
     /// ARN, which the tag calls need.
     pub arn: String,
-    /// Creation time.
+    /// When EKS created the node group.
     pub created: Option<Timestamp>,
-    /// Status in EKS.
+    /// What EKS is doing with the node group.
     pub status: NodegroupStatus,
     /// Kubernetes version of the nodes, for example `1.33`.
     pub version: String,
@@ -230,7 +230,7 @@ pub struct Nodegroup {
 pub struct NewNodegroup {
     /// Names of the cluster and the node group.
     pub name: NodegroupName,
-    /// Sizes, `desired` included.
+    /// Sizes in nodes; `desired` is how many EKS launches at first.
     pub sizes: NodegroupSizes,
     /// Kubernetes version of the nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -287,16 +287,16 @@ pub struct ImmutableFields {
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodegroupChange {
-    /// New sizes.
+    /// New sizes in nodes; `None` leaves all of them.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub sizes: Option<NodegroupSizes>,
-    /// Labels to set.
+    /// Labels to add, or to give another value.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub set_labels: BTreeMap<String, String>,
     /// Keys of labels to remove.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub remove_labels: Vec<String>,
-    /// Taints to set.
+    /// Taints to add, or to give another value.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub set_taints: Vec<NodegroupTaint>,
     /// Taints to remove.
@@ -341,13 +341,13 @@ pub enum UpdateStatus {
 pub struct NodegroupUpdate {
     /// ID, a UUID.
     pub id: String,
-    /// Status in EKS.
+    /// Whether EKS still works on it, and how it ended.
     pub status: UpdateStatus,
     /// `VersionUpdate` or `ConfigUpdate`.
     pub kind: String,
-    /// Start time.
+    /// When EKS accepted the update.
     pub created: Option<Timestamp>,
-    /// Why it failed.
+    /// Why it failed, from EKS, with the affected resources; empty unless it failed.
     pub errors: Vec<NodegroupIssue>,
 }
 

@@ -78,7 +78,7 @@ pub struct Instance {
     pub zone: String,
     /// For example `m5.large`.
     pub instance_type: String,
-    /// Lifecycle state.
+    /// Lifecycle state in Auto Scaling, without its sub-states.
     pub state: InstanceState,
     /// Whether Auto Scaling does not report it as `Unhealthy`.
     pub healthy: bool,
@@ -144,7 +144,7 @@ pub struct WarmSizes {
 /// A warm pool as returned by DescribeAutoScalingGroups.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WarmPool {
-    /// Sizes.
+    /// Limits of the pool, in instances.
     pub sizes: WarmSizes,
     /// State of its instances: `Stopped`, `Running` or `Hibernated`.
     pub state: String,
@@ -167,7 +167,7 @@ impl WarmPool {
 /// An instance of a warm pool.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct WarmInstance {
-    /// The instance.
+    /// The instance, as DescribeWarmPool returns it.
     pub instance: Instance,
     /// Lifecycle phase in the pool.
     pub phase: WarmPhase,
@@ -184,7 +184,7 @@ pub enum WarmPhase {
     Leaving,
 }
 
-/// A lifecycle hook.
+/// A lifecycle hook: Auto Scaling waits for its completion when it launches or terminates an instance.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct LifecycleHook {
     /// Name, unique in its group.
@@ -193,7 +193,7 @@ pub struct LifecycleHook {
     pub transition: String,
     /// Result after the timeout: `ABANDON` or `CONTINUE`.
     pub default_result: String,
-    /// Timeout in seconds.
+    /// Seconds after which Auto Scaling continues with `default_result`.
     pub heartbeat_timeout: i32,
     /// ARN of the SNS topic or SQS queue that is notified.
     pub notification_arn: Option<String>,
@@ -212,7 +212,7 @@ pub(crate) const MAX_ACTIVITIES: i32 = 20;
 pub struct ScalingActivity {
     /// Status code: `Successful`, `Failed`, `Cancelled`, `InProgress`, ...
     pub status: String,
-    /// Description from AWS.
+    /// What Auto Scaling did, in AWS's words, such as `Launching a new EC2 instance: i-...`.
     pub description: String,
     /// Why Auto Scaling did it, in AWS's words: for a termination, who or what requested it.
     pub cause: String,
@@ -220,7 +220,7 @@ pub struct ScalingActivity {
     pub zone: Option<String>,
     /// Status message from AWS, which gives the reason of a failure.
     pub message: String,
-    /// Start time.
+    /// When Auto Scaling began it; `None` if AWS did not return it.
     pub started: Option<Timestamp>,
 }
 
@@ -280,13 +280,13 @@ pub struct NewScalingGroup {
 /// Input of UpdateAutoScalingGroup. `None` fields are not changed; the desired capacity is never sent.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct ScalingGroupChange {
-    /// New minimum size.
+    /// New minimum size, in units of capacity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min: Option<i32>,
-    /// New maximum size.
+    /// New maximum size, in units of capacity.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max: Option<i32>,
-    /// New subnet IDs.
+    /// IDs of all subnets from now on, which replace the present ones.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Vec<String>>,
     /// New mixed instances policy. It is sent together with a new pin; a pin without a policy removes the group's

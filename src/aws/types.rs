@@ -95,7 +95,7 @@ pub struct TemplateData {
     /// Instance metadata options, if set.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<MetadataOptions>,
-    /// Placement, if set.
+    /// Where instances are placed; `None` leaves it to the subnets and EC2.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
     /// Sorted ARNs of license configurations.
@@ -150,7 +150,7 @@ pub struct MetadataOptions {
     pub hop_limit: Option<i32>,
 }
 
-/// Placement of instances.
+/// Where EC2 places the instances of a launch template, and on whose hardware.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct Placement {
     /// For example `us-west-2a`.
@@ -180,7 +180,7 @@ pub struct NewTemplate {
     pub name: String,
     /// Ownership tags.
     pub tags: Vec<Tag>,
-    /// The first version.
+    /// The first version, which EC2 gives the number 1.
     pub version: NewVersion,
 }
 
@@ -291,7 +291,7 @@ impl InstanceType {
     }
 }
 
-/// An IAM role.
+/// An IAM role. Some calls return only a part of its fields.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Role {
     /// Unique ID: `AROA...`. A later role with the same name gets another ID.
@@ -348,7 +348,7 @@ pub struct InstanceProfile {
     pub tags: Vec<Tag>,
 }
 
-/// An EKS cluster.
+/// An EKS cluster as returned by DescribeCluster: what nodes need in order to join it.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Cluster {
     /// Name of the cluster.

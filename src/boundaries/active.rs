@@ -10,7 +10,7 @@ use crate::lock::is_locked;
 /// The data of a ConfigMap.
 pub(crate) type ConfigMapData = BTreeMap<String, String>;
 
-/// The active boundaries.
+/// The boundaries that groups are merged with: the live or the last known good ones, or none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ActiveBoundaries {
     /// The boundaries; `None` when groups run without any.
@@ -173,7 +173,7 @@ fn active(boundaries: Boundaries, source: BoundariesSource, warnings: Vec<Config
 pub(crate) struct BoundariesCell(RwLock<Arc<ActiveBoundaries>>);
 
 impl BoundariesCell {
-    /// The active boundaries.
+    /// The active boundaries at this moment. A later change does not affect the returned value.
     pub(crate) fn get(&self) -> Arc<ActiveBoundaries> {
         self.0.read().expect("lock is not poisoned").clone()
     }

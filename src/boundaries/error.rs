@@ -35,7 +35,7 @@ pub struct ConfigError {
     pub line: Option<usize>,
     /// Dotted path within that key; empty for the whole key.
     pub path: String,
-    /// What is wrong.
+    /// What is wrong, without key, line and path.
     pub message: String,
     /// What the admin can do.
     pub remedy: String,

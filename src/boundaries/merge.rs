@@ -22,9 +22,9 @@ use crate::util::digest::sha256_hex;
 pub struct MergeError {
     /// Dotted path of the conflict.
     pub path: String,
-    /// Which values conflict.
+    /// Which types the values of the group and of the ConfigMap have.
     pub message: String,
-    /// What to do.
+    /// What the admin or the tenant can change to end the conflict.
     pub remedy: String,
 }
 

@@ -90,16 +90,16 @@ impl QuotaAmounts {
 pub(crate) struct QuotaClaim {
     /// Whether it has resources, so that it counts as a group whatever it requests.
     pub exists: bool,
-    /// What it has.
+    /// Nodes, surge and vCPUs that it has.
     pub used: QuotaAmounts,
-    /// What it requests.
+    /// Nodes, surge and vCPUs that its spec requests.
     pub requested: QuotaAmounts,
 }
 
 /// The usage of a namespace.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct NamespaceUsage {
-    /// Number of groups.
+    /// How many of its groups have resources.
     pub groups: u64,
     /// The sum of what they count for.
     pub amounts: QuotaAmounts,

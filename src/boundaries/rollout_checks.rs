@@ -23,7 +23,7 @@ const MAX_QUERY: usize = 4096;
 pub(crate) struct RolloutCheck {
     /// Name, unique among the checks.
     pub name: String,
-    /// The query.
+    /// The PromQL query, which is sent to `--prometheus-url`.
     pub query: Query,
     /// How long it must fail until the rollout halts, and how long it must be ok until a wave passes.
     pub r#for: SignedDuration,

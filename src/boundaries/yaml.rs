@@ -8,7 +8,7 @@ use serde_json::{Map, Number, Value};
 
 /// Maximum length of a text, in bytes.
 pub const MAX_BYTES: usize = 1 << 20;
-/// Maximum nesting depth.
+/// How deep maps and lists may be nested, so that a text cannot exhaust the stack.
 pub(crate) const MAX_DEPTH: usize = 40;
 /// Maximum number of values after aliases are expanded.
 pub(crate) const MAX_VALUES: usize = 50_000;
@@ -21,11 +21,11 @@ pub(crate) const MAX_TEXT: usize = 4 << 20;
 pub(crate) struct YamlError {
     /// Line, counted from 1, if known.
     pub line: Option<usize>,
-    /// What is wrong.
+    /// What is wrong, without the line.
     pub message: String,
 }
 
-/// A parsed document.
+/// The first document of a text as JSON, with what a lenient parser would hide.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct YamlDocument {
     /// Content of the document.

@@ -97,7 +97,7 @@ impl Context {
         self.write_blocked.swap(false, Ordering::Relaxed)
     }
 
-    /// Enqueues one group.
+    /// Has one group reconciled soon, and counts it as queued until then.
     pub(super) fn enqueue(&self, object: ObjectRef<GroupObject>) {
         let key = format!("{}/{}", object.namespace.clone().unwrap_or_default(), object.name);
         self.stores.queued_groups.add(key, &self.metrics);

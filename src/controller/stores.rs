@@ -65,7 +65,7 @@ fn has_quota(group: &InstanceGroup, context: &GroupContext) -> bool {
 
 /// The caches that the watches fill.
 pub(crate) struct Stores {
-    /// All InstanceGroups.
+    /// All InstanceGroups, those included that cannot be decoded.
     pub groups: Store<GroupObject>,
     /// Resources that groups share, by resource.
     pub group_index: Arc<GroupIndex>,

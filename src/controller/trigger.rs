@@ -24,12 +24,12 @@ impl Trigger {
         &self.context
     }
 
-    /// Enqueues one group.
+    /// Has one group reconciled soon, for example after an event of its Node.
     pub(super) fn enqueue(&self, object: ObjectRef<GroupObject>) {
         self.context.enqueue(object);
     }
 
-    /// Enqueues every group.
+    /// Has every group reconciled, for example after a change of the boundaries.
     pub(crate) fn enqueue_all(&self) {
         self.enqueue_where(|_| true);
     }

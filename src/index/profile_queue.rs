@@ -31,7 +31,7 @@ pub(crate) struct ProfileQueue {
 }
 
 impl ProfileQueue {
-    /// Adds a group.
+    /// Adds a group at the place that its ticket gives it.
     pub(crate) fn enqueue(&mut self, ticket: Ticket) {
         self.tickets.insert(ticket);
     }

@@ -54,7 +54,7 @@ impl RolloutState {
         self.view.read().expect("lock is not poisoned").clone()
     }
 
-    /// Replaces the rollout.
+    /// Replaces the rollout, whatever it is now.
     pub(crate) fn set_view(&self, view: Option<Arc<RolloutView>>) {
         *self.view.write().expect("lock is not poisoned") = view;
     }

@@ -85,7 +85,7 @@ pub(crate) struct StoredRecommendation {
     pub namespace: String,
     /// UID of the event.
     pub uid: String,
-    /// What it recommends.
+    /// Spot or on-demand instances, with the price, as parsed from the event.
     pub recommendation: Recommendation,
 }
 

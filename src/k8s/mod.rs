@@ -142,7 +142,7 @@ pub struct UnschedulablePod {
     pub namespace: String,
     pub name: String,
     pub owner_uid: String,
-    /// The scheduler's message.
+    /// Why the scheduler cannot place the pod, from its condition `PodScheduled`.
     pub message: String,
 }
 

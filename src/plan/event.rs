@@ -85,7 +85,7 @@ pub enum EventObject {
 pub struct ObjectEvent {
     /// The object that the event is published on.
     pub object: EventObject,
-    /// The event.
+    /// Type, reason and message of the event.
     pub event: Event,
 }
 

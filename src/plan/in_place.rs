@@ -86,14 +86,14 @@ impl InPlaceRecord {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub struct InPlaceChange {
-    /// Labels to set.
+    /// Labels to add, or to give another value.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub set_labels: BTreeMap<String, String>,
     /// Labels to remove, with the value that the node got. A label that has another value is another client's and
     /// stays.
     #[serde(skip_serializing_if = "BTreeMap::is_empty")]
     pub remove_labels: BTreeMap<String, String>,
-    /// Taints to set.
+    /// Taints to add, or to give another value.
     #[serde(skip_serializing_if = "BTreeSet::is_empty")]
     pub set_taints: BTreeSet<NodeTaint>,
     /// Taints to remove, with the value that the node got.

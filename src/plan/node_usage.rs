@@ -30,7 +30,7 @@ pub struct NodeUsage {
 /// The nodes of a group in one zone.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ZoneUsage {
-    /// All of them.
+    /// How many nodes the group has in the zone.
     pub nodes: usize,
     /// Those that are not available.
     pub unavailable: usize,

@@ -46,7 +46,7 @@ pub struct Plan {
 /// A step with its reasons.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct PlannedStep {
-    /// The write.
+    /// The write to AWS or Kubernetes with its complete input.
     #[serde(flatten)]
     pub step: Step,
     /// Why the step is needed; empty when the step explains itself.

@@ -23,7 +23,7 @@ pub(crate) struct Replacements<'a> {
     pub min_ready_time: SignedDuration,
     /// Whether a user requests another attempt.
     pub is_requested: bool,
-    /// Reference time.
+    /// The time of the pass, from which Ready times are counted.
     pub now: Timestamp,
 }
 

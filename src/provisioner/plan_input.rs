@@ -34,9 +34,9 @@ pub struct PlanContext<'a> {
 /// Desired and observed state of a group.
 #[derive(Clone)]
 pub struct Snapshot<Resolved, State> {
-    /// Desired state.
+    /// The desired spec with every reference replaced by a concrete id.
     pub resolved: Resolved,
-    /// Observed state.
+    /// What AWS and Kubernetes have of the group now.
     pub observed: State,
 }
 
@@ -62,9 +62,9 @@ impl<Resolved, State> Snapshot<Resolved, State> {
 
 /// The complete input of a planner.
 pub struct PlanInput<'a, Resolved, State> {
-    /// Desired state.
+    /// The desired spec with every reference replaced by a concrete id.
     pub resolved: &'a Resolved,
-    /// Observed state.
+    /// What AWS and Kubernetes have of the group now.
     pub observed: &'a State,
     /// Status of the group.
     pub status: &'a InstanceGroupStatus,
@@ -76,7 +76,7 @@ pub struct PlanInput<'a, Resolved, State> {
     pub allowance: Option<&'a Allowance>,
     /// `--config-retention`: how many unused launch template versions are kept.
     pub config_retention: usize,
-    /// Durations.
+    /// How long the plan waits, for example before it retries a drain or removes an entry.
     pub timing: &'a Timing,
     /// Writes that this process repeated without effect.
     pub ineffective_writes: &'a BTreeSet<Write>,

@@ -27,9 +27,9 @@ pub(crate) struct PlanRequest<'a> {
     pub id: &'a GroupId,
     /// Whether no controller has reconciled the group yet: it has no status at all.
     pub is_new: bool,
-    /// Merged annotations.
+    /// The group's annotations after the merge with the boundaries.
     pub annotations: &'a MergedAnnotations,
-    /// Merged spec.
+    /// The spec after the merge with the boundaries; it may still contain errors.
     pub spec: InstanceGroupSpec,
     /// Fields of the spec that violate a rule of the schema or the admin's policy.
     pub errors: Vec<SpecError>,

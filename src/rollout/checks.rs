@@ -29,7 +29,7 @@ struct LastAnswer {
 pub(crate) struct CheckResult {
     /// Name of the check in the key `rollout`.
     pub name: String,
-    /// The present state.
+    /// What the last answer of Prometheus means.
     pub state: CheckState,
     /// Why the check is not ok.
     pub message: Option<String>,

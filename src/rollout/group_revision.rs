@@ -40,7 +40,7 @@ impl RevisionDecision {
 /// A content that a group switches to, and what is recorded of it.
 #[derive(Clone, Debug)]
 pub(crate) struct RevisionSwitch {
-    /// The content.
+    /// The revision that the group takes, with its images.
     pub content: StoredRevision,
     /// The record in the status.
     pub record: RolloutRecord,
@@ -80,9 +80,9 @@ impl RevisionSwitch {
 
 /// What the decision about a group depends on beside the rollout and the group.
 pub(crate) struct DecisionInput<'a> {
-    /// The rollout.
+    /// The rollout as the last poll found it.
     pub view: &'a RolloutView,
-    /// The group.
+    /// The group, its Namespace and its lock, from the caches.
     pub group: GroupView<'a>,
     /// The hash of the group's spec merged with a content; `None` when it cannot be merged.
     pub merged_hash: &'a dyn Fn(&StoredRevision) -> Option<String>,

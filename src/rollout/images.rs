@@ -41,7 +41,7 @@ pub(super) fn describe(alias: &str, old: &str, new: &str) -> String {
 /// What the image aliases of a revision stand for.
 #[derive(Clone, Debug, Default)]
 pub(super) struct KnownImages {
-    /// The images.
+    /// AMI IDs by image alias, as the revision or its groups recorded them.
     pub images: Arc<Images>,
     /// Whether the revision has lost what its groups met first, and only a later image of AWS is stored.
     pub are_lost: bool,

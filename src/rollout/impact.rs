@@ -83,7 +83,7 @@ pub(crate) struct KnownImpact {
     pub inputs: String,
     /// The value of `orders.retries` at that time.
     pub retries: i64,
-    /// The impact.
+    /// What the target would change in the group, computed from these inputs.
     pub forecast: RevisionImpact,
 }
 

@@ -14,7 +14,7 @@ use crate::util::text::shorten;
 
 /// What the progress depends on beside the rollout and the groups.
 pub(crate) struct ProgressInput<'a> {
-    /// The rollout.
+    /// The target, its policy and the orders.
     pub view: &'a RolloutView,
     /// Where the groups stand.
     pub summary: &'a GroupSummary,
@@ -32,7 +32,7 @@ pub(crate) struct ProgressInput<'a> {
 
 /// The next status, and the waves that are ready to pass if the next poll agrees.
 pub(crate) struct Progress {
-    /// The status.
+    /// The status to write to the BoundariesRevision of the target.
     pub status: BoundariesRevisionStatus,
     /// Names of the waves.
     pub ready: Vec<String>,

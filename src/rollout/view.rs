@@ -30,7 +30,7 @@ pub(crate) struct StoredRevision {
     pub hash: String,
     /// When its object was created.
     pub created: Option<Timestamp>,
-    /// The content.
+    /// The boundaries that the revision's texts parse to.
     pub active: Arc<ActiveBoundaries>,
     /// The images that aliases resolve to.
     pub images: Arc<Images>,

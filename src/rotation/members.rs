@@ -142,7 +142,7 @@ pub struct LostNode {
 /// An instance of the group with its node, if it has joined.
 #[derive(Clone, Debug, PartialEq)]
 pub struct NodeInstance {
-    /// The EC2 instance.
+    /// The instance as Auto Scaling lists it.
     pub instance: Instance,
     /// Its Node; `None` before it has joined, after the Node was deleted, and while the cache does not have it yet.
     pub node: Option<NodeView>,
@@ -256,7 +256,7 @@ impl NodeInstance {
 /// Number of all nodes of the cluster, and of the unready ones.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct ClusterHealth {
-    /// Number of nodes.
+    /// All nodes of the cluster, those of other groups included.
     pub total: usize,
     /// Nodes that were Ready and are not anymore. A node that has yet to become Ready does not count.
     pub unready: usize,
@@ -272,7 +272,7 @@ impl ClusterHealth {
 /// A pod on a node that is being drained.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct PodView {
-    /// The pod.
+    /// Namespace, name and UID of the pod.
     pub pod: PodRef,
     /// Whether it belongs to a DaemonSet or is a static pod, which a drain ignores.
     pub is_ignored: bool,

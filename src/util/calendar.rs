@@ -17,7 +17,7 @@ const HORIZON_DAYS: i64 = 15;
 pub(crate) struct Window {
     /// Whether it begins on each day, from Monday.
     pub days: [bool; 7],
-    /// When it begins.
+    /// Time of day at which it begins, in `zone`.
     pub from: Time,
     /// When it ends; not later than `from` means on the next day.
     pub to: Time,

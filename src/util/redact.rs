@@ -12,7 +12,7 @@ pub(crate) const REDACTED: &str = "[redacted]";
 pub struct Redacted<T>(T);
 
 impl<T> Redacted<T> {
-    /// Wraps a value.
+    /// Wraps a value, which then prints as `[redacted]`.
     pub(crate) fn new(value: T) -> Self {
         Self(value)
     }

@@ -175,7 +175,7 @@ pub struct ObservedEntries {
     pub is_auth_entry_modified: bool,
     /// Whether that entry also authorizes Windows nodes.
     pub allows_windows: bool,
-    /// Its access entry.
+    /// The role's access entry in EKS, as far as EKS was asked.
     pub access_entry: AccessEntryState,
     /// Whether another group uses the role.
     pub is_shared: bool,
@@ -196,7 +196,7 @@ pub(crate) struct JoinPlanner<'a> {
     pub auth_entry: &'a AuthEntry,
     /// The desired access entry.
     pub access_entry: &'a NewAccessEntry,
-    /// The observed entries.
+    /// What aws-auth and EKS contain for the role now.
     pub observed: &'a ObservedEntries,
     /// Whether the role, and thus its entries, belong to this group.
     pub owns_role: bool,
@@ -211,7 +211,7 @@ pub(crate) struct JoinPlanner<'a> {
 /// The steps for a role's entries.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct JoinPlan {
-    /// Steps in order.
+    /// Steps in the order in which they must be applied.
     pub steps: Vec<PlannedStep>,
     /// Why nodes with this role cannot join without manual intervention: where the conflict is, and the remedy.
     pub conflict: Option<String>,

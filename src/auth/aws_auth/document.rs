@@ -19,7 +19,7 @@ pub(crate) enum ListStyle {
 /// A parsed `mapRoles`. All positions and ranges are in bytes.
 #[derive(Clone, Debug)]
 pub(crate) struct AwsAuthDocument {
-    /// The whole text.
+    /// The text of `mapRoles` as the ConfigMap has it, with comments and white space.
     pub text: String,
     /// Style of the list.
     pub style: ListStyle,

@@ -116,7 +116,7 @@ fn metric_labels(service: &str, operation: &str) -> (&'static str, &'static str)
 /// An interceptor that sees each attempt of a client.
 #[derive(Clone)]
 pub(super) struct CallCounter {
-    /// Receives each attempt.
+    /// Counts each attempt, retries included, for the metrics of AWS calls.
     pub observer: Arc<dyn CallObserver>,
     /// The operations that fail at the moment, of all clients.
     pub circuit_breaker: Arc<CircuitBreaker>,

@@ -41,7 +41,7 @@ pub(crate) use credentials::ConnectError;
 /// The clients of the AWS services, and their region.
 #[derive(Clone)]
 pub(crate) struct AwsConnection {
-    /// The clients.
+    /// The clients of all services, in one account and region.
     pub aws: Aws,
     /// For example `us-west-2`. It determines the partition of ARNs.
     pub region: String,

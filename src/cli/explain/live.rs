@@ -30,7 +30,7 @@ pub(super) struct LiveGroup {
 /// Which cluster, and where in it.
 #[derive(Clone, Copy)]
 pub(super) struct Place<'a> {
-    /// The cluster.
+    /// How to reach the API server.
     pub connection: &'a ConnectionArgs,
     /// The namespace of the group.
     pub namespace: &'a NamespaceArgs,

@@ -15,9 +15,9 @@ use crate::boundaries::{Boundaries, ConfigError, ConfigWarning, yaml};
 pub(crate) struct ConfigFile {
     /// Its annotations; `lock-upgrades` is one of them.
     pub annotations: BTreeMap<String, String>,
-    /// Its data.
+    /// Its data: the text of each key.
     pub data: BTreeMap<String, String>,
-    /// Errors and warnings.
+    /// What is wrong with the ConfigMap, each with file and line.
     pub diagnostics: Vec<Diagnostic>,
 }
 

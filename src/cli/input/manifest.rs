@@ -19,7 +19,7 @@ pub struct Diagnostic {
     pub location: String,
     /// Dotted path of the field within its key; empty where nothing compares it.
     pub path: String,
-    /// Field and message.
+    /// The field and what is wrong with it, for display.
     pub message: String,
     /// Whether it is only a warning.
     pub warning: bool,
@@ -44,7 +44,7 @@ pub(in crate::cli) struct ManifestObject<'a> {
     pub(super) file: &'a InputFile,
     pub(super) document_index: usize,
     pub(super) path_prefix: String,
-    /// The object itself.
+    /// The object as JSON, not validated.
     pub value: Value,
 }
 

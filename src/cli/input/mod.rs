@@ -56,7 +56,7 @@ pub enum ManifestFormat {
 pub struct MergedGroup {
     /// The manifest from the input.
     pub manifest: Value,
-    /// Namespace and name.
+    /// The group as `namespace/name`.
     pub id: String,
     /// The group after the merge.
     pub merged: Arc<MergedSpec>,
@@ -67,7 +67,7 @@ pub struct MergedGroup {
 pub struct LoadResult {
     /// Groups that could be merged, in order of appearance.
     pub groups: Vec<MergedGroup>,
-    /// Errors and warnings.
+    /// What is wrong with any of the files.
     pub diagnostics: Vec<Diagnostic>,
 }
 

@@ -15,7 +15,7 @@ pub(crate) const ASSUMED_DRAIN: SignedDuration = SignedDuration::from_mins(2);
 /// How long the nodes of a group took from launch to Ready.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct MeasuredJoin {
-    /// The median.
+    /// Half of the nodes took at most this long.
     pub median: SignedDuration,
     /// Of how many nodes.
     pub nodes: usize,

@@ -395,7 +395,7 @@ impl GroupPlan {
 pub(crate) struct Totals {
     /// All planned groups.
     pub groups: usize,
-    /// Nothing changes.
+    /// Groups that the controller would leave as they are.
     pub unchanged: usize,
     /// Groups that are created.
     pub create: usize,

@@ -20,9 +20,9 @@ pub(crate) struct GroupRollout {
     /// The revision that the group has, or switches to in its next reconcile; absent when it is unknown.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// The newest revision.
+    /// Name of the newest revision, such as `r14`.
     pub target: String,
-    /// The group's wave.
+    /// Name of the group's wave in the key `rollout`.
     pub wave: String,
     /// Position of the wave, from 1.
     pub position: usize,

@@ -96,7 +96,7 @@ struct NodeLimits {
 /// The nodes of the cluster's groups, of which a budget is a share.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct ClusterNodes {
-    /// All of them.
+    /// How many nodes all groups have together.
     pub nodes: usize,
     /// Those in each zone; empty when the zones are not known.
     pub zones: Vec<usize>,

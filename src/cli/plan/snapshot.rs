@@ -57,7 +57,7 @@ impl CallObserver for NoopCallObserver {
 pub(crate) struct ClusterSnapshot {
     /// The planner of the controller.
     pub planner: Planner,
-    /// The AWS region.
+    /// The region of the AWS credentials, such as `us-west-2`.
     pub region: String,
     /// The client of the API server.
     pub client: Client,

@@ -21,7 +21,7 @@ pub(crate) enum Finding {
 pub(crate) struct PreflightCheck {
     /// The area: `kubernetes`, `crd`, `permissions`, `aws`, `iam`, `writers` or `groups`.
     pub area: &'static str,
-    /// The result.
+    /// Whether the check passed; decides the exit status.
     pub finding: Finding,
     /// The details, with the remedy if there is one.
     pub message: String,

@@ -19,7 +19,7 @@ use crate::k8s;
 use crate::rollout::{changes, foreign_names, has_texts, image_changes, sorted};
 use crate::util::escape::escape_control;
 
-/// Runs the command.
+/// Prints the stored revisions, or one of them with what it changed.
 pub(super) async fn run(args: HistoryArgs) -> anyhow::Result<ExitCode> {
     let client = args.connection.connect().await?;
     let maps: Api<ConfigMap> = Api::namespaced(client.clone(), &args.config_namespace);

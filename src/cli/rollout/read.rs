@@ -11,7 +11,7 @@ use crate::cli::revisions::stored_revisions;
 use crate::rollout::{is_of_aws, returns_to, sorted};
 use crate::util::escape::escape_control;
 
-/// The stored revisions.
+/// Reads all stored revisions. Their missing definition is an error with the remedy.
 pub(super) async fn stored(client: Client, namespace: &str) -> anyhow::Result<Vec<BoundariesRevision>> {
     let stored = stored_revisions(&client, namespace).await?;
     stored.context(

@@ -22,7 +22,7 @@ use crate::k8s::call;
 use crate::rollout::{is_of_aws, unknown_waves, urgent_until};
 use crate::util::escape::escape_control;
 
-/// Runs the command.
+/// Prints the state of a rollout: its waves, the groups that wait, and the orders.
 pub(super) async fn run(args: RolloutStatusArgs) -> anyhow::Result<ExitCode> {
     let (client, revision, returns) = find_with_return(&args.revisions, args.revision.as_ref()).await?;
     let text = match args.output {

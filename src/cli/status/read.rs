@@ -22,7 +22,7 @@ pub(super) type Readable<T> = Result<T, String>;
 
 /// One group with all related objects in Kubernetes.
 pub(super) struct GroupDetails {
-    /// The group.
+    /// The InstanceGroup with its status.
     pub group: InstanceGroup,
     /// Its nodes, by their labels.
     pub nodes: Readable<Vec<Node>>,

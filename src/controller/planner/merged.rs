@@ -28,7 +28,7 @@ use crate::util::text::shorten;
 pub(crate) struct GroupContext {
     /// Annotations of the namespace; `None` when the cache does not have the namespace yet.
     pub namespace_annotations: Option<BTreeMap<String, String>>,
-    /// The active boundaries.
+    /// The boundaries that the group is merged with, which may be those of an older revision.
     pub active_boundaries: Arc<ActiveBoundaries>,
     /// `mapRoles` of kube-system/aws-auth.
     pub map_roles: Arc<MapRoles>,

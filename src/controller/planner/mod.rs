@@ -50,7 +50,7 @@ use crate::settings::Settings;
 pub(crate) struct Planner {
     /// Cached and batched AWS reads, and the AWS clients for writes.
     pub inventory: Arc<Inventory>,
-    /// The Kubernetes API.
+    /// The API server, for what no cache has.
     pub kube: Arc<dyn KubeApi>,
     /// Nodes by EC2 instance.
     pub node_index: Arc<NodeIndex>,
@@ -62,7 +62,7 @@ pub(crate) struct Planner {
 
 /// A plan, with the result of the merge that it is based on.
 pub(crate) struct Planning {
-    /// The plan.
+    /// All steps of the pass, not applied yet.
     pub plan: Plan,
     /// The result of the merge, for the status.
     pub boundaries: Option<BoundariesSummary>,

@@ -56,7 +56,7 @@ pub(super) fn uses_alias(spec: &Value) -> bool {
 
 /// A group with the decision about it.
 pub(crate) struct Decided {
-    /// The decision.
+    /// Which revision the group has or takes, and why it waits.
     pub choice: RevisionDecision,
     /// What the forecast depends on, as text.
     pub inputs: String,

@@ -32,7 +32,7 @@ impl NameKind {
     }
 }
 
-/// What AWS shows.
+/// The attributes that the scaling group and its role have in AWS; empty without a scaling group.
 pub(crate) fn shown(state: &ObservedState) -> BTreeSet<String> {
     let Some(group) = &state.scaling_group else { return BTreeSet::new() };
     let hooks = state.lifecycle_hooks.iter().flatten().map(|hook| NameKind::Hook.named(&hook.name));

@@ -40,7 +40,7 @@ pub struct DeleteInput<'a> {
     pub id: &'a GroupId,
     /// The tags that prove that a resource belongs to this group.
     pub ownership_tags: &'a [Tag],
-    /// The scaling group.
+    /// The scaling group; `None` once it is deleted.
     pub scaling_group: Option<&'a ScalingGroup>,
     /// Its instances with their nodes.
     pub members: &'a [NodeInstance],
@@ -59,7 +59,7 @@ pub struct DeleteInput<'a> {
     pub attached_policies: &'a [String],
     /// The attached policies that the controller may detach.
     pub removable_policies: &'a [String],
-    /// Its inline policies.
+    /// Names of the role's inline policies.
     pub inline_policies: &'a [String],
     /// The instance profile of the derived name with its tags.
     pub instance_profile: Option<&'a InstanceProfile>,

@@ -55,7 +55,7 @@ use rotation::outdated;
 use scaling_group::spot::apply_spot_recommendation;
 use user_data::OsFamily;
 
-/// The provisioner `eks`.
+/// The provisioner `eks`: a scaling group with a launch template, whose nodes the controller replaces.
 pub(crate) struct Eks;
 
 #[async_trait]

@@ -35,7 +35,7 @@ pub(crate) const IMAGE_LABEL: &str = "instancemgr.keikoproj.io/image";
 pub(crate) struct GroupNames<'a> {
     /// The EKS cluster's name.
     pub cluster: &'a str,
-    /// The InstanceGroup's namespace.
+    /// The InstanceGroup's namespace, which is part of each derived name.
     pub namespace: &'a str,
     /// The InstanceGroup's name.
     pub name: &'a str,

@@ -109,7 +109,7 @@ pub enum TemplateUser {
 pub struct ObservedState {
     /// The scaling group; `None` when it does not exist.
     pub scaling_group: Option<ScalingGroup>,
-    /// The launch template.
+    /// The launch template; `None` when it does not exist.
     pub template: Option<LaunchTemplate>,
     /// The launch template version with which AWS refused the scaling group last.
     pub rejected_pin: Option<TemplatePin>,

@@ -51,7 +51,7 @@ use ownership::OwnershipEvidence;
 /// Spec field with the cluster's name.
 const CLUSTER_FIELD: &str = "spec.eks-fargate.clusterName";
 
-/// The provisioner `eks-fargate`.
+/// The provisioner `eks-fargate`: a Fargate profile, which has no EC2 instances.
 pub(crate) struct Fargate;
 
 /// A recorded profile that may have been created right before the deletion. Counts only while EKS shows none of the group.

@@ -76,7 +76,7 @@ pub struct RemainingProfiles {
     pub unverified: Option<FargateProfile>,
     /// A profile without ownership tags that may as well belong to another group of the same derived names.
     pub contested: Option<FargateProfile>,
-    /// These other groups.
+    /// The groups, as `namespace/name`, to which `contested` may belong.
     pub rivals: BTreeSet<String>,
 }
 

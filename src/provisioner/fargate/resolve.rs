@@ -68,7 +68,7 @@ pub struct ResolvedGroup {
     pub join_method: JoinMethod,
     /// The entry in aws-auth.
     pub aws_auth_entry: AuthEntry,
-    /// The access entry.
+    /// The access entry that lets the role's pods join, as EKS would create it.
     pub access_entry: NewAccessEntry,
     /// All tags of the profile.
     pub tags: Vec<Tag>,

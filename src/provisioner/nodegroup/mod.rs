@@ -48,7 +48,7 @@ use resolve::ResolvedGroup;
 /// Spec field with the cluster's name.
 const CLUSTER_FIELD: &str = "spec.eks-managed.configuration.clusterName";
 
-/// The provisioner `eks-managed`.
+/// The provisioner `eks-managed`: a managed node group, which EKS creates and updates.
 pub(crate) struct EksManaged;
 
 #[async_trait]

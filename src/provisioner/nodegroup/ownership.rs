@@ -57,9 +57,9 @@ pub enum Doubt {
 /// A node group that the controller leaves as it is, because nothing proves that it is this group's.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct UnprovenNodegroup {
-    /// The node group.
+    /// Names of the cluster and the node group.
     pub name: NodegroupName,
-    /// What is missing.
+    /// Why the node group may belong to another owner.
     pub doubt: Doubt,
 }
 

@@ -13,7 +13,7 @@ pub use crate::rotation::crd::status_matcher::ResourcePhase;
 use crate::rotation::crd::status_matcher::StatusMatcher;
 use crate::util::counted::are;
 
-/// An existing resource.
+/// A custom resource that the API server has, such as a RollingUpgrade, and how far it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StrategyResource {
     /// Kind.
@@ -48,7 +48,7 @@ pub(crate) struct CrdStrategyInput<'a> {
     pub max_retries: Option<i64>,
     /// Delay between the submission of a resource that failed and its first retry; it doubles with each retry.
     pub retry_delay: SignedDuration,
-    /// Longest retry delay.
+    /// The doubled retry delay is never longer than this.
     pub max_retry_delay: SignedDuration,
     /// How the status of the resource is read.
     pub status_matcher: &'a StatusMatcher,
@@ -76,7 +76,7 @@ pub(crate) struct CrdStrategyDecision {
     pub progress: Option<StrategyProgress>,
 }
 
-/// One action.
+/// One write of the upgrade. Actions are applied in order.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum CrdStrategyAction {
     /// Write this merge patch to the status before the next action.

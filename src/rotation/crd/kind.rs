@@ -54,7 +54,7 @@ impl std::fmt::Display for ResourceKind {
 /// What API discovery returns for a kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DiscoveredKind {
-    /// Plural name.
+    /// Plural name, as API paths and RBAC rules have it.
     pub plural: String,
     /// Whether its resources are namespaced.
     pub namespaced: bool,

@@ -36,7 +36,7 @@ pub struct CrdUpgrade {
 /// Which kinds of resources may be submitted, and in which namespaces.
 #[derive(Clone, Debug, Default)]
 pub struct SubmissionPolicy {
-    /// The admin's policy.
+    /// The key `policy` of the boundaries, which lists the allowed kinds.
     pub policy: Policy,
     /// The namespace of the admin's ConfigMap.
     pub config_namespace: String,

@@ -187,7 +187,7 @@ pub(crate) fn overdue_pods(decision: &RollingUpdateDecision) -> Option<Condition
 /// How many pods that do not terminate a message names.
 const MAX_OVERDUE: usize = 5;
 
-/// The condition `RotationHalted`.
+/// The condition `RotationHalted`, which is also written with the status False when a halt ends.
 pub(crate) fn rotation_halted(status: bool, reason: &str, message: String) -> ConditionUpdate {
     ConditionUpdate { condition_type: condition::ROTATION_HALTED, status, reason: reason.into(), message }
 }

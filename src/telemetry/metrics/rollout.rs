@@ -16,7 +16,7 @@ pub(crate) struct RolloutLevels {
     pub hash: String,
     /// Its release; empty without one.
     pub release: String,
-    /// Its phase.
+    /// Its phase as the metric's label has it, such as `Halted`.
     pub phase: String,
     /// The number of affected groups, by state.
     pub groups: Vec<(&'static str, usize)>,

@@ -63,9 +63,9 @@ pub struct DesiredSpec {
     pub os_family: OsFamily,
     /// Node labels without the image label.
     pub labels: BTreeMap<String, String>,
-    /// Node taints.
+    /// Taints that nodes register with, in the order of the spec.
     pub taints: Vec<Taint>,
-    /// Explicit pod limit.
+    /// The pod limit that the spec names; `None` leaves it to the image or to custom networking.
     pub max_pods: Option<u32>,
     /// Custom networking, which limits the number of pods unless `max_pods` is set.
     pub custom_networking: Option<CustomNetworking>,
@@ -77,11 +77,11 @@ pub struct DesiredSpec {
     pub container_runtime: Option<String>,
     /// Extra kubelet arguments; may contain secrets, so never printed.
     pub bootstrap_arguments: Redacted<String>,
-    /// User data stages.
+    /// The user's own scripts and settings in the user data, in the order of the spec.
     pub stages: Vec<Stage>,
     /// Volumes to format and mount.
     pub mounts: Vec<Mount>,
-    /// Block devices.
+    /// Volumes of each instance, for the launch template; the default one included.
     pub block_devices: Vec<BlockDevice>,
     /// Whether the spec lists no volumes, so that the only device is the default one.
     pub has_default_volume: bool,
@@ -93,15 +93,15 @@ pub struct DesiredSpec {
     pub has_autoscaler_tags: bool,
     /// Tags for resources that are created with an instance, such as volumes.
     pub tag_specifications: Vec<TagSpecification>,
-    /// Processes to suspend.
+    /// Names of the Auto Scaling processes to suspend, such as `AZRebalance`.
     pub suspended_processes: BTreeSet<String>,
     /// Group metrics to collect.
     pub metrics: BTreeSet<String>,
-    /// Lifecycle hooks.
+    /// Lifecycle hooks of the scaling group. Others in AWS stay unless the status records them.
     pub lifecycle_hooks: Vec<LifecycleHook>,
-    /// Instance metadata options.
+    /// Who on an instance may read its metadata; `None` leaves it to EC2.
     pub metadata_options: Option<MetadataOptions>,
-    /// Placement.
+    /// Where instances are placed; `None` leaves it to the subnets and EC2.
     pub placement: Option<Placement>,
     /// ARNs of license configurations.
     pub licenses: Vec<String>,

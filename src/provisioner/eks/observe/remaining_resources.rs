@@ -53,19 +53,19 @@ pub fn recorded_names(id: &GroupId, status: &InstanceGroupStatus, region: &str) 
 
 /// The resources that still exist for a group that is being deleted.
 pub struct RemainingResources {
-    /// The scaling group.
+    /// The scaling group; `None` once it is deleted.
     pub scaling_group: Option<ScalingGroup>,
     /// Its instances with their nodes.
     pub members: Vec<NodeInstance>,
     /// The pods on its nodes with a disruption record.
     pub drains: Drains,
-    /// The launch template.
+    /// The launch template; `None` also while the scaling group exists, because it is read later.
     pub template: Option<LaunchTemplate>,
     /// The role of the derived name.
     pub role: Option<Role>,
-    /// Its attached policies.
+    /// ARNs of the managed policies that are attached to the role.
     pub attached_policies: Vec<String>,
-    /// Its inline policies.
+    /// Names of the role's inline policies.
     pub inline_policies: Vec<String>,
     /// The profile of the derived name.
     pub instance_profile: Option<InstanceProfile>,

@@ -85,7 +85,7 @@ pub struct ResolvedGroup {
     pub join_method: JoinMethod,
     /// Its entry in aws-auth.
     pub aws_auth_entry: AuthEntry,
-    /// Its access entry.
+    /// The access entry that lets the role's nodes join, as EKS would create it.
     pub access_entry: NewAccessEntry,
     /// The trust policy of the controller's own role.
     pub trust_policy: String,

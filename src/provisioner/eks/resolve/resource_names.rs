@@ -8,11 +8,11 @@ use crate::provisioner::name_form::NameForm;
 /// The names of the AWS resources that the controller creates for one group.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ResourceNames {
-    /// The scaling group.
+    /// Name of the scaling group.
     pub scaling_group: String,
-    /// The IAM role and its instance profile.
+    /// Name of both the IAM role and its instance profile.
     pub role: String,
-    /// The launch template.
+    /// Name of the launch template.
     pub template: String,
 }
 

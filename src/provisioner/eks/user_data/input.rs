@@ -25,7 +25,7 @@ pub struct Mount {
     pub device: String,
     /// `xfs` or `ext4`, in any case.
     pub file_system: String,
-    /// The directory.
+    /// The directory where it is mounted.
     pub path: String,
     /// Whether the mount is added to `/etc/fstab`.
     pub persist: bool,
@@ -45,7 +45,7 @@ pub struct BootstrapInput {
     /// The service CIDR that the bootstrap script of Windows assumes if it is given none; `None` if it reads the range
     /// from EKS, when unknown, and for the other families.
     pub assumed_service_cidr: Option<&'static str>,
-    /// Node labels.
+    /// Labels that the kubelet registers the node with.
     pub labels: BTreeMap<String, String>,
     /// Node taints, in the order of the spec.
     pub taints: Vec<Taint>,
@@ -57,7 +57,7 @@ pub struct BootstrapInput {
     pub waits_for_service: bool,
     /// Additional kubelet arguments, separated by white space; may contain secrets, so never printed.
     pub bootstrap_arguments: Redacted<String>,
-    /// Volumes to mount.
+    /// Volumes to format and mount at boot.
     pub mounts: Vec<Mount>,
     /// The user's own scripts and settings, in the order of the spec.
     pub stages: Vec<Stage>,
