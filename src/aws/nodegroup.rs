@@ -126,7 +126,7 @@ impl std::fmt::Display for NodegroupIssue {
 /// A taint, with the effect in EKS's spelling.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 pub struct NodegroupTaint {
-    /// Taint key.
+    /// Taint key, in the syntax of a label key.
     pub key: String,
     /// Taint value; may be empty.
     pub value: String,

@@ -31,7 +31,7 @@ pub struct NodeInPlaceChange {
     /// Name of its node; absent while it has not joined. It changes once it has.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node: Option<String>,
-    /// What changes.
+    /// The labels and taints that differ.
     pub reasons: Vec<Drift>,
 }
 

@@ -28,9 +28,9 @@ pub(crate) struct Window {
 /// Days on which a rollout replaces no nodes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Freeze {
-    /// The first day.
+    /// The first day, from midnight in `zone`.
     pub from: Date,
-    /// The last day.
+    /// The last day, which is frozen as well.
     pub to: Date,
     /// Where these days are.
     pub zone: TimeZone,

@@ -10,7 +10,7 @@ use crate::aws::{Cluster, NetworkObject};
 pub(crate) struct Network {
     /// Subnets of the cluster's VPC; those that the spec names by id if the VPC is unknown.
     pub subnets: Vec<NetworkObject>,
-    /// Security groups, likewise.
+    /// Security groups of the cluster's VPC; those that the spec names by id if the VPC is unknown.
     pub security_groups: Vec<NetworkObject>,
     /// Objects that the spec names by id and that are in another VPC, so that an error can name it.
     pub in_other_vpcs: Vec<NetworkObject>,

@@ -5,11 +5,11 @@ use serde::Serialize;
 /// A kind of resource as the API server serves it.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct ResourceKind {
-    /// API group.
+    /// API group, such as `upgrademgr.keikoproj.io`.
     pub group: String,
     /// API version, without the group.
     pub version: String,
-    /// Kind.
+    /// Kind, such as `RollingUpgrade`.
     pub kind: String,
     /// Plural name, as used in API paths and RBAC rules.
     pub plural: String,

@@ -20,11 +20,11 @@ const ALLOWED_METADATA: [&str; 5] = ["name", "generateName", "namespace", "label
 /// A resource that passed all checks that need no API server.
 #[derive(Clone, Debug, PartialEq)]
 pub struct RenderedResource {
-    /// API group.
+    /// API group, such as `upgrademgr.keikoproj.io`.
     pub group: String,
     /// API version, without the group.
     pub version: String,
-    /// Kind.
+    /// Kind, such as `RollingUpgrade`.
     pub kind: String,
     /// Namespace of the custom resource.
     pub namespace: String,

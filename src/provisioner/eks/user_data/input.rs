@@ -10,9 +10,9 @@ use crate::util::redact::Redacted;
 /// A node taint.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize)]
 pub struct Taint {
-    /// A label key.
+    /// Taint key, in the syntax of a label key.
     pub key: String,
-    /// A label value; may be empty.
+    /// Taint value, in the syntax of a label value; may be empty.
     pub value: String,
     /// `NoSchedule`, `PreferNoSchedule` or `NoExecute`, in any case.
     pub effect: String,
