@@ -14,7 +14,8 @@ use serde::{Deserialize, Serialize};
 
 use super::revision_status::{BoundariesRevisionStatus, RolloutOrders};
 
-/// One content of the ConfigMap `instance-manager`. The controller creates it; people change the orders alone.
+/// The spec is one content of the ConfigMap `instance-manager`. The controller creates it, and people change the orders
+/// alone.
 #[derive(CustomResource, KubeSchema, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "instancemgr.keikoproj.io",
@@ -25,7 +26,7 @@ use super::revision_status::{BoundariesRevisionStatus, RolloutOrders};
     namespaced,
     status = "BoundariesRevisionStatus",
     derive = "PartialEq",
-    doc = "One content of the ConfigMap instance-manager, as the controller stored it.",
+    doc = "A BoundariesRevision is one content of the ConfigMap instance-manager, as the controller stored it.",
     printcolumn(
         name = "Phase",
         type_ = "string",
@@ -91,24 +92,30 @@ use super::revision_status::{BoundariesRevisionStatus, RolloutOrders};
 #[serde(rename_all = "camelCase")]
 #[x_kube(validation = Rule::new("self.number == oldSelf.number && self.hash == oldSelf.hash && self.data == oldSelf.data && self.from == oldSelf.from && has(self.images) == has(oldSelf.images) && (!has(self.images) || self.images == oldSelf.images)").message("a revision cannot be changed, but for its orders; change the ConfigMap instance-manager"))]
 pub struct BoundariesRevisionSpec {
-    /// Order of arrival, from 1. The name of the object is r and this number.
+    /// The number counts the revisions in order of arrival, from 1. The name of the object is r and this number.
+    /// Default: none; required. Set by: the controller.
     #[schemars(range(min = 1))]
     pub number: i64,
-    /// Hash of the content. Two revisions have the same hash when an admin returns to an earlier content.
+    /// The hash identifies the content. Two revisions have the same hash when an admin returns to an earlier content.
+    /// Default: none; required. Set by: the controller.
     #[schemars(length(min = 1, max = 64))]
     pub hash: String,
-    /// The keys of the ConfigMap that the controller reads: boundaries, defaults, conditionals, policy, rollout. Each text
-    /// has at most 1 MiB.
+    /// The map holds the keys of the ConfigMap that the controller reads: boundaries, defaults, conditionals, policy,
+    /// rollout. Each text has at most 1 MiB.
+    /// Default: none; required. Set by: the controller.
     pub data: BTreeMap<String, String>,
-    /// AMI IDs that image aliases stand for, such as amazonlinux2023/x86_64/recommended. A new image of AWS is a revision
-    /// with the same data.
+    /// The map gives the AMI IDs that image aliases stand for, such as amazonlinux2023/x86_64/recommended. A new image
+    /// of AWS is a revision with the same data.
+    /// Default: none. Set by: the controller.
     #[serde(default, skip_serializing_if = "BTreeMap::is_empty")]
     #[schemars(extend("maxProperties" = 500))]
     pub images: BTreeMap<String, String>,
-    /// Where the content came from.
+    /// This section says where the content came from.
+    /// Default: none; required. Set by: the controller.
     pub from: RevisionSource,
-    /// What people order about the rollout of this revision. Users who may patch BoundariesRevisions set it; the controller
-    /// never does.
+    /// People give orders about the rollout of this revision here, by `instance-manager rollout` or `kubectl patch`.
+    /// The controller never writes them.
+    /// Default: no orders. Set by: users who may patch BoundariesRevisions.
     #[serde(default)]
     pub orders: RolloutOrders,
 }
@@ -117,20 +124,25 @@ pub struct BoundariesRevisionSpec {
 #[derive(KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct RevisionSource {
-    /// The field manager that last wrote the ConfigMap, such as argocd-controller or kubectl-edit; empty when the API
-    /// server does not tell it.
+    /// The field manager with this name last wrote the ConfigMap, such as argocd-controller or kubectl-edit. The name
+    /// is absent when the API server does not record it.
+    /// Default: none. Set by: the controller.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub manager: String,
-    /// When it wrote the ConfigMap, in RFC 3339.
+    /// The field manager wrote the ConfigMap at this time, in RFC 3339.
+    /// Default: none. Set by: the controller.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub time: Option<String>,
-    /// resourceVersion of the ConfigMap.
+    /// The ConfigMap had this resourceVersion when the controller stored its content.
+    /// Default: none. Set by: the controller.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub resource_version: String,
-    /// The name `release` in the key `rollout` of the ConfigMap.
+    /// The admin gave the content this name, in the field `release` of the key `rollout`.
+    /// Default: none. Set by: the controller.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub release: String,
-    /// Difference to the revision before, for people; user data is not shown.
+    /// The text describes the difference to the revision before, for people; it shows no user data.
+    /// Default: none. Set by: the controller.
     #[serde(default, skip_serializing_if = "String::is_empty")]
     pub change: String,
 }

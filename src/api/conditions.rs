@@ -11,21 +11,21 @@ use super::names::condition::current_type;
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase")]
 pub struct Condition {
-    /// Aspect that the condition describes, such as Ready, Reconciling, Stalled or NodesReady.
+    /// The type names the aspect that the condition describes, such as Ready, Reconciling, Stalled or NodesReady.
     #[serde(deserialize_with = "renamed_type")]
     pub r#type: String,
-    /// True, False or Unknown.
+    /// The status of the condition is True, False or Unknown.
     pub status: String,
-    /// Reason for the status in one CamelCase word, for programs.
+    /// The controller gives the reason for the status in one CamelCase word, for programs.
     #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub reason: Option<String>,
-    /// What happened and what to do about it, for people.
+    /// The controller says what happened and what to do about it, for people.
     #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
-    /// Time of the last change of the status, in RFC 3339.
+    /// The status of the condition last changed at this time, in RFC 3339.
     #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub last_transition_time: Option<String>,
-    /// Generation of the spec that this condition describes.
+    /// The condition describes the spec of this generation.
     #[serde(default, deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
 }

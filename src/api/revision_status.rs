@@ -8,34 +8,42 @@ use serde::{Deserialize, Serialize};
 use super::conditions::Condition;
 use super::fields::{lenient, lenient_list};
 
-/// What people order about the rollout of this revision, by `instance-manager rollout` or `kubectl patch`. The controller
-/// never writes it.
+/// Orders of people about the rollout of this revision, given by `instance-manager rollout` or `kubectl patch`. The
+/// controller never writes them.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutOrders {
-    /// Whether the rollout is paused: no group takes the revision, and no node is replaced for it.
+    /// If true, no group takes the revision, and no node is replaced for it.
+    /// Default: false. Set by: users who may patch BoundariesRevisions.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub paused: bool,
-    /// Whether the revision is aborted: all groups return to the revision that they came from.
+    /// If true, all groups return to the revision that they came from.
+    /// Default: false. Set by: users who may patch BoundariesRevisions.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub aborted: bool,
-    /// Whether the revision is urgent in this cluster: waves, soaks, windows, freezes, deferrals, approvals and the delay do
-    /// not count for it. A pause, a halt, locks, atOnce and budgets do.
+    /// If true, the revision is urgent in this cluster: waves, soaks, windows, freezes, deferrals, approvals and the
+    /// delay do not count for it. A pause, a halt, locks, atOnce and budgets do.
+    /// Default: false. Set by: users who may patch BoundariesRevisions.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub urgent: bool,
-    /// Names of waves that an admin approved; `*` names all.
+    /// An admin approved the waves with these names; `*` stands for all.
+    /// Default: none. Set by: users who may patch BoundariesRevisions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub approved: Vec<String>,
-    /// Names of waves that open without an approval or a delay and that the following waves do not wait for; `*` names all.
+    /// The waves with these names open without an approval or a delay, and the following waves do not wait for them;
+    /// `*` stands for all.
+    /// Default: none. Set by: users who may patch BoundariesRevisions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 64))]
     pub skipped: Vec<String>,
-    /// Groups that do not take this revision, as NAMESPACE/NAME.
+    /// These groups, as NAMESPACE/NAME, do not take the revision.
+    /// Default: none. Set by: users who may patch BoundariesRevisions.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     #[schemars(length(max = 1000))]
     pub without: Vec<String>,
     /// A larger number ends a halt, and lets groups on which the revision failed take it again.
+    /// Default: 0. Set by: users who may patch BoundariesRevisions.
     #[serde(skip_serializing_if = "is_zero")]
     #[schemars(range(min = 0))]
     pub retries: i64,
@@ -45,63 +53,67 @@ fn is_zero(number: &i64) -> bool {
     *number == 0
 }
 
-/// Progress of the rollout of this revision, written by the controller; absent without the key `rollout`.
+/// The controller writes the progress of the rollout of this revision here; it is absent without the key `rollout`.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BoundariesRevisionStatus {
-    /// Assessing, Rolling, Halted, Returning, Complete, Aborted or Superseded.
+    /// The rollout is in this phase: Assessing, Rolling, Halted, Returning, Complete, Aborted or Superseded.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub phase: Option<RolloutPhase>,
-    /// Name of the BoundariesRevision that was complete before, to which groups return.
+    /// The BoundariesRevision with this name was complete before, and groups return to it.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub stable: Option<String>,
-    /// Whether groups take it without waves: it is the first revision, or it has the content that was complete before.
+    /// If true, groups take the revision without waves: it is the first one, or it has the content that was complete
+    /// before.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub without_waves: Option<bool>,
-    /// Time in RFC 3339 at which the rollout began.
+    /// The rollout began at this time, in RFC 3339.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub begun: Option<String>,
-    /// Last value of spec.orders.retries that the controller has processed.
+    /// The controller last processed this value of spec.orders.retries.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub retries: Option<i64>,
-    /// Number of groups by what the revision means for them.
+    /// The controller counts the groups here by what the revision means for them.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub groups: Option<RolloutCounts>,
-    /// The waves, in order.
+    /// The list shows the waves of the rollout, in order.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub waves: Vec<WaveStatus>,
-    /// The first groups that the rollout waits for now, with the reason: groups of open waves that are not done, and groups
-    /// that the controller could not assess yet. Those that do not continue by themselves come first.
+    /// The rollout waits for these groups, at most 10, with the reason of each. They are groups of open waves that are
+    /// not done, and groups that the controller could not assess yet. Those that do not continue by themselves come
+    /// first.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub waits_for: Vec<LaggingGroup>,
-    /// How many more groups the rollout waits for.
+    /// The rollout waits for this many more groups than waitsFor lists.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "is_zero")]
     pub waits_for_more: i64,
-    /// The first groups that do not have the revision although their wave is open or passed, with the reason.
+    /// These groups, at most 50, do not have the revision although their wave is open or passed, with the reason of
+    /// each.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub behind: Vec<LaggingGroup>,
-    /// The groups that have made no progress for a quarter of the policy's patience or longer. The next leader continues to
-    /// count from there.
+    /// These groups, at most 50, have made no progress for a quarter of the policy's patience or longer. The next
+    /// leader continues to count from there.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub slow: Vec<SlowGroup>,
-    /// AMI IDs of image aliases that groups first met under this revision.
+    /// The map gives the AMI IDs of image aliases that groups first met under this revision.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
     pub images: BTreeMap<String, String>,
-    /// What is used of the budget of the key `rollout`, while groups wait for it.
+    /// The controller shows here what is used of the budget of the key `rollout`; absent unless groups wait for it.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub budget: Option<RolloutBudget>,
-    /// Groups of the next wave whose drains PodDisruptionBudgets and pods block at present; the first of them.
+    /// PodDisruptionBudgets and pods block the drains of these groups of the next wave at present; the list has at most
+    /// 50.
     #[serde(alias = "drainsForeseen", deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub drain_forecasts: Vec<GroupDrainForecast>,
-    /// The checks of the key `rollout`, while the rollout is under way.
+    /// The list shows the checks of the key `rollout` while the rollout is under way.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub checks: Vec<CheckStatus>,
-    /// Conditions: Progressing, Halted and Complete.
+    /// The controller sets the conditions Progressing, Halted and Complete.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub conditions: Vec<Condition>,
 }
 
-/// State of the rollout of a revision.
+/// The rollout is in this phase: Assessing, Rolling, Halted, Returning, Complete, Aborted or Superseded.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::Display)]
 pub enum RolloutPhase {
     /// The controller finds out which groups would replace nodes.
@@ -143,29 +155,30 @@ impl RolloutPhase {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutCounts {
-    /// Groups whose nodes have to be replaced.
+    /// This many groups have nodes that must be replaced.
     #[serde(deserialize_with = "lenient")]
     pub affected: i64,
-    /// Affected groups all of whose nodes run the revision.
+    /// This many affected groups run the revision on all their nodes.
     #[serde(deserialize_with = "lenient")]
     pub done: i64,
-    /// Affected groups on which it failed, or that cannot take it.
+    /// The revision failed on this many affected groups, or they cannot take it.
     #[serde(deserialize_with = "lenient")]
     pub failed: i64,
-    /// Affected groups that the rollout does not wait for: locked, left out by an order, or without progress.
+    /// The rollout does not wait for this many affected groups: they are locked, left out by an order, or without
+    /// progress.
     #[serde(deserialize_with = "lenient")]
     pub held: i64,
-    /// Groups for which the revision changes something, but no node.
+    /// The revision changes something in this many groups, but none of their nodes.
     #[serde(deserialize_with = "lenient")]
     pub in_place: i64,
-    /// Groups of inPlace that switch to another revision now, or whose nodes are replaced outside of the waves, for example by
-    /// a return.
+    /// This many groups of inPlace switch to another revision now, or have nodes that are replaced outside of the
+    /// waves, for example by a return.
     #[serde(deserialize_with = "lenient")]
     pub moving: i64,
-    /// Groups for which it changes nothing.
+    /// The revision changes nothing in this many groups.
     #[serde(deserialize_with = "lenient")]
     pub untouched: i64,
-    /// Nodes that have to be replaced, as far as it is known.
+    /// This many nodes have to be replaced, as far as it is known.
     #[serde(deserialize_with = "lenient")]
     pub nodes: i64,
 }
@@ -174,15 +187,16 @@ pub struct RolloutCounts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct SlowGroup {
-    /// NAMESPACE/NAME of the group.
+    /// The entry is about the group with this name, as NAMESPACE/NAME.
     pub group: String,
-    /// What the group has to do, as the time at which it switched, or as the switch that is not recorded yet.
+    /// The value identifies what the group has to do: it is the time at which the group switched, or the switch that is
+    /// not recorded yet.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// How many nodes it had replaced then.
+    /// The group had replaced this many nodes at that time.
     #[serde(deserialize_with = "lenient")]
     pub updated: i64,
-    /// How many quarters of the patience have passed without progress, from 1 to 4.
+    /// This many quarters of the patience have passed without progress, from 1 to 4.
     #[serde(deserialize_with = "lenient")]
     pub quarters: i64,
 }
@@ -191,13 +205,13 @@ pub struct SlowGroup {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct RolloutBudget {
-    /// The limits of the budget.
+    /// The list shows each limit of the budget with its usage.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub limits: Vec<BudgetLimit>,
-    /// The groups with most unavailable nodes, whatever the cause.
+    /// These groups have the most unavailable nodes, whatever the cause.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub users: Vec<BudgetUser>,
-    /// Groups that would replace more nodes at once than the limit, and wait until no other node is unavailable.
+    /// These groups would replace more nodes at once than the limit, and wait until no other node is unavailable.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub oversized: Vec<BudgetUser>,
 }
@@ -206,12 +220,12 @@ pub struct RolloutBudget {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetLimit {
-    /// What is limited: nodes, surge, or zone and the name of a zone.
+    /// The limit is about nodes, surge, or zone and the name of a zone.
     pub of: String,
-    /// Number of nodes that count against the limit: unavailable ones, or those of a surge.
+    /// This many nodes count against the limit: unavailable ones, or those of a surge.
     #[serde(deserialize_with = "lenient")]
     pub used: i64,
-    /// Largest number of such nodes.
+    /// The budget allows at most this many such nodes.
     #[serde(deserialize_with = "lenient")]
     pub limit: i64,
 }
@@ -220,9 +234,9 @@ pub struct BudgetLimit {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct BudgetUser {
-    /// NAMESPACE/NAME of the group.
+    /// The entry is about the group with this name, as NAMESPACE/NAME.
     pub group: String,
-    /// How many of its nodes are unavailable, or are replaced at once.
+    /// The group has this many unavailable nodes, or replaces this many at once.
     #[serde(deserialize_with = "lenient")]
     pub nodes: i64,
 }
@@ -231,20 +245,20 @@ pub struct BudgetUser {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct CheckStatus {
-    /// Name of the check.
+    /// The check has this name in the key `rollout`.
     pub name: String,
-    /// Ok, Failing or Unknown.
+    /// The check is in this state: Ok, Failing or Unknown.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub state: Option<CheckState>,
-    /// Time in RFC 3339 at which the check was first found in this state.
+    /// The controller first found the check in this state at this time, in RFC 3339.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
-    /// Why the check is not ok.
+    /// The text explains why the check is not Ok.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub message: Option<String>,
 }
 
-/// State of a check.
+/// The check is in this state: Ok, Failing or Unknown.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize, JsonSchema, strum::Display)]
 pub enum CheckState {
     /// The query has no result.
@@ -260,44 +274,44 @@ pub enum CheckState {
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct WaveStatus {
-    /// Name of the wave.
+    /// The wave has this name in the key `rollout`.
     pub name: String,
-    /// Waiting, Open, Soaking or Passed.
+    /// The wave is in this state: Waiting, Open, Soaking or Passed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub state: Option<WaveState>,
-    /// For a wave with `percent`: the groups whose hash of the UID is at most this number belong to the wave.
+    /// In a wave with `percent`, the groups whose hash of the UID is at most this number belong to the wave.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub cut: Option<i64>,
-    /// The percentage that this number was derived from.
+    /// The controller derived the number in cut from this percentage.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub percent: Option<i64>,
-    /// Affected groups of the wave.
+    /// The wave has this many affected groups.
     #[serde(deserialize_with = "lenient")]
     pub groups: i64,
-    /// Those all of whose nodes run the revision.
+    /// This many groups of the wave run the revision on all their nodes.
     #[serde(deserialize_with = "lenient")]
     pub done: i64,
-    /// Those on which it failed, or that cannot take it.
+    /// The revision failed on this many groups of the wave, or they cannot take it.
     #[serde(deserialize_with = "lenient")]
     pub failed: i64,
-    /// Number of those that wait, or whose replacement of nodes is blocked, by reason.
+    /// The map counts, by reason, the groups of the wave that wait or whose replacement of nodes is blocked.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
     pub waiting: BTreeMap<String, i64>,
-    /// Time in RFC 3339 at which the wave opened.
+    /// The wave opened at this time, in RFC 3339; absent until then.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub opened: Option<String>,
-    /// Time in RFC 3339 at which the last group of the wave was done.
+    /// The last group of the wave was done at this time, in RFC 3339.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub settled: Option<String>,
-    /// Time in RFC 3339 at which the wave passed.
+    /// The wave passed at this time, in RFC 3339; absent until then.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub passed: Option<String>,
-    /// What the wave waits for: an approval, a delay, or a time at which nodes may be replaced.
+    /// The wave waits for what this text names: an approval, a delay, or a time at which nodes may be replaced.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub why: Option<String>,
 }
 
-/// State of a wave.
+/// The wave is in this state: Waiting, Open, Soaking or Passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema, strum::Display)]
 pub enum WaveState {
     /// A wave before it has not passed.
@@ -315,9 +329,9 @@ pub enum WaveState {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct GroupDrainForecast {
-    /// NAMESPACE/NAME of the group.
+    /// The entry is about the group with this name, as NAMESPACE/NAME.
     pub group: String,
-    /// The owner of the pods, the budget and the remedy.
+    /// The text names the owner of the pods, the budget and the remedy.
     pub message: String,
 }
 
@@ -325,14 +339,14 @@ pub struct GroupDrainForecast {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct LaggingGroup {
-    /// NAMESPACE/NAME of the group.
+    /// The entry is about the group with this name, as NAMESPACE/NAME.
     pub group: String,
-    /// Name of the BoundariesRevision that it has.
+    /// The group has the BoundariesRevision with this name; absent when it is unknown.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub revision: Option<String>,
-    /// Why, in one word.
+    /// The controller gives the reason for the delay in one CamelCase word, for programs.
     pub reason: String,
-    /// Why, in a sentence.
+    /// The controller explains the reason in a sentence, for people.
     pub message: String,
 }
 

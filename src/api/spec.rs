@@ -16,8 +16,10 @@ use super::{
     status::InstanceGroupStatus,
 };
 
-/// Desired state of a group of EKS worker nodes. Tenants set these fields; the boundaries in the cluster's ConfigMap
-/// may supply defaults for them or restrict them.
+/// The spec is the desired state of a group of EKS worker nodes. Tenants set its fields within the boundaries, which an
+/// admin keeps in the ConfigMap `instance-manager`. The boundaries may restrict a field or supply its value, and their
+/// `policy` may limit what tenants choose. The default of a field applies when neither the tenant nor the boundaries
+/// set it.
 #[derive(CustomResource, KubeSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[kube(
     group = "instancemgr.keikoproj.io",
@@ -28,7 +30,7 @@ use super::{
     namespaced,
     status = "InstanceGroupStatus",
     derive = "PartialEq",
-    doc = "A group of worker nodes of an EKS cluster.",
+    doc = "An InstanceGroup is a group of worker nodes of an EKS cluster.",
     printcolumn(
         name = "State",
         type_ = "string",
@@ -129,26 +131,26 @@ use super::{
         .message("only one of eks, eks-managed and eks-fargate may be set, the one of the provisioner; remove the others"),
 )]
 pub struct InstanceGroupSpec {
-    /// What provides the nodes: eks (an Auto Scaling group), eks-managed (an EKS managed node group) or eks-fargate (a
-    /// Fargate profile; also written fargate). Case does not matter. Tenants may set it unless the cluster's boundaries
-    /// restrict it.
+    /// The provisioner says what provides the nodes: eks (an Auto Scaling group), eks-managed (an EKS managed node
+    /// group) or eks-fargate (a Fargate profile; also written fargate). Case does not matter.
+    /// Default: none; required after the merge. Set by: tenants, within the boundaries.
     #[schemars(regex(pattern = ProvisionerKind::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub provisioner: Option<String>,
-    /// How nodes are replaced when their configuration changes; the default is a rolling update. Tenants may set the fields
-    /// that the cluster's boundaries do not restrict.
+    /// The strategy says how nodes are replaced when their configuration changes.
+    /// Default: a rolling update. Set by: tenants, within the boundaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<Strategy>,
-    /// Settings of the provisioner eks; required with that provisioner. Tenants may set the fields that the cluster's
-    /// boundaries do not restrict.
+    /// This section holds the settings of the provisioner eks.
+    /// Default: none; required with that provisioner. Set by: tenants, within the boundaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub eks: Option<EksSpec>,
-    /// Settings of the provisioner eks-managed; required with that provisioner. Tenants may set the fields that the cluster's
-    /// boundaries do not restrict.
+    /// This section holds the settings of the provisioner eks-managed.
+    /// Default: none; required with that provisioner. Set by: tenants, within the boundaries.
     #[serde(rename = "eks-managed", skip_serializing_if = "Option::is_none")]
     pub eks_managed: Option<EksManagedSpec>,
-    /// Settings of the provisioner eks-fargate; required with that provisioner. Tenants may set the fields that the cluster's
-    /// boundaries do not restrict.
+    /// This section holds the settings of the provisioner eks-fargate.
+    /// Default: none; required with that provisioner. Set by: tenants, within the boundaries.
     #[serde(rename = "eks-fargate", skip_serializing_if = "Option::is_none")]
     pub eks_fargate: Option<EksFargateSpec>,
 }
@@ -157,19 +159,23 @@ pub struct InstanceGroupSpec {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Strategy {
-    /// Strategy type: rollingUpdate (the default), crd or managed. Case does not matter. The provisioner eks-fargate
-    /// needs managed.
+    /// The type says who replaces the nodes: the controller (rollingUpdate), a custom resource of another controller
+    /// (crd) or AWS (managed). Case does not matter. The provisioner eks-fargate needs managed.
+    /// Default: rollingUpdate. Set by: tenants, within the boundaries.
     #[schemars(regex(pattern = StrategyType::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
-    /// Settings of the strategy type rollingUpdate.
+    /// This section holds the settings of the strategy type rollingUpdate.
+    /// Default: the defaults of its fields. Set by: tenants, within the boundaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rolling_update: Option<RollingUpdate>,
-    /// Settings of the strategy type crd. Tenants may use the kinds, namespaces and scripts that policy.strategyKinds,
-    /// policy.strategyNamespaces and policy.strategyScripts of the cluster's ConfigMap allow.
+    /// This section holds the settings of the strategy type crd.
+    /// Default: none; required with the strategy type crd. Set by: tenants, within the boundaries,
+    /// policy.strategyKinds, policy.strategyNamespaces and policy.strategyScripts.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crd: Option<CrdStrategy>,
-    /// Settings of the strategy type managed.
+    /// This section holds the settings of the strategy type managed.
+    /// Default: the defaults of its fields. Set by: tenants, within the boundaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub managed: Option<ManagedStrategy>,
 }
@@ -188,35 +194,41 @@ pub struct Strategy {
         .message("maxSurge may not be negative"),
 )]
 pub struct RollingUpdate {
-    /// Maximum number of nodes that may be unavailable at the same time: a number, or a percentage of the desired
-    /// capacity, rounded up (default 1).
+    /// At most this many nodes may be unavailable at the same time. It is a number, where 0 counts as 1, or a
+    /// percentage of the desired capacity, rounded up.
+    /// Default: 1. Set by: tenants, within the boundaries.
     #[schemars(schema_with = "int_or_percent")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
-    /// Maximum duration of one node's drain, such as 30m, from 1s to 168h. By default there is no limit. When the
-    /// InstanceGroup is deleted, its nodes are terminated after this time (by default 15m), regardless of
+    /// The controller drains one node for at most this duration, such as 30m, from 1s to 168h. When the InstanceGroup
+    /// is deleted, the controller terminates its nodes after this time (without a value, after 15m), regardless of
     /// PodDisruptionBudgets.
+    /// Default: no limit. Set by: tenants, within the boundaries.
     #[schemars(regex(pattern = DURATION), length(max = 32))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_timeout: Option<String>,
-    /// What the controller does at drainTimeout. true deletes the remaining pods with their grace period. false (the
-    /// default) uncordons the node and reports DrainBlocked.
+    /// If true, the controller deletes the remaining pods at drainTimeout, with their grace period. If false, it
+    /// uncordons the node and reports DrainBlocked.
+    /// Default: false. Set by: tenants, within the boundaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub drain_force: Option<bool>,
-    /// Maximum time from an instance entering service until its node is Ready, from 1s to 24h (default 15m). When it
-    /// expires, the rotation halts.
+    /// A node must be Ready within this duration after its instance entered service, from 1s to 24h. When it expires,
+    /// the rotation halts.
+    /// Default: 15m. Set by: tenants, within the boundaries.
     #[schemars(regex(pattern = DURATION), length(max = 32))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub join_timeout: Option<String>,
-    /// Maximum number of healthy nodes that may be in standby at the same time while their replacements launch.
-    /// A number, or a percentage of the desired capacity, rounded up (default 0). policy.quotas of the cluster's ConfigMap
-    /// may limit it.
+    /// At most this many healthy nodes may be in standby at the same time while their replacements launch. It is a
+    /// number, or a percentage of the desired capacity, rounded up.
+    /// Default: 0. Set by: tenants, within the boundaries and policy.quotas.
     #[schemars(schema_with = "int_or_percent")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_surge: Option<IntOrString>,
-    /// What the controller changes on running nodes, for the provisioner eks: labels, taints, tags. By default, a change of
-    /// labels or taints replaces nodes, and a change of tags reaches only instances that are launched later. An added taint
-    /// with the effect NoExecute always replaces nodes, and so do labels and taints whose keys are of kubernetes.io or k8s.io.
+    /// The list names what the controller changes on running nodes of the provisioner eks: labels, taints, tags.
+    /// Without labels or taints in it, their change replaces nodes. Without tags in it, their change reaches only
+    /// instances that are launched later. An added taint with the effect NoExecute always replaces nodes, and so do
+    /// labels and taints whose keys are of kubernetes.io or k8s.io.
+    /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 10), inner(regex(pattern = InPlaceField::PATTERN)))]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub in_place: Option<Vec<String>>,
@@ -226,33 +238,42 @@ pub struct RollingUpdate {
 #[derive(JsonSchema, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct CrdStrategy {
-    /// Template of the custom resource to create, as YAML. `.InstanceGroup` is the InstanceGroup after the merge with
-    /// the boundaries.
+    /// This text is the template of the custom resource that the controller creates, as YAML. In it, `.InstanceGroup`
+    /// is the InstanceGroup after the merge with the boundaries.
+    /// Default: none; required with the strategy type crd. Set by: tenants, within the boundaries,
+    /// policy.strategyNamespaces and policy.strategyScripts.
     #[schemars(length(max = 262144))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spec: Option<String>,
-    /// Name of the resource's CustomResourceDefinition: its plural or its full name.
+    /// The resource belongs to the CustomResourceDefinition with this name, given as its plural or its full name.
+    /// Default: none; required with the strategy type crd. Set by: tenants, within the boundaries and
+    /// policy.strategyKinds.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub crd_name: Option<String>,
-    /// What to do while an earlier resource is still active: allow (create another), forbid (wait) or replace (delete
-    /// it first). The default, also for unknown values, is forbid.
+    /// While an earlier resource is active, the controller creates another one (allow), waits (forbid) or deletes the
+    /// earlier one first (replace). Unknown values count as forbid.
+    /// Default: forbid. Set by: tenants, within the boundaries.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub concurrency_policy: Option<String>,
-    /// Maximum number of times the resource is created again after it failed; -1 means no limit (default 3).
+    /// The controller creates the resource again at most this many times after it failed; -1 means no limit.
+    /// Default: 3. Set by: tenants, within the boundaries.
     #[schemars(range(min = -1))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_retries: Option<i64>,
-    /// JSONPath of the field in which the resource reports its status, such as .status.phase.
+    /// The resource reports its status in the field at this JSONPath, such as .status.phase.
+    /// Default: none; required with the strategy type crd. Set by: tenants, within the boundaries.
     #[serde(rename = "statusJSONPath", skip_serializing_if = "Option::is_none")]
     #[schemars(length(max = 1024))]
     pub status_json_path: Option<String>,
-    /// Values of that status field that mean success, separated by commas. Case does not matter.
+    /// The resource succeeded when its status field has one of these values, separated by commas. Case does not matter.
+    /// Default: none; required with the strategy type crd. Set by: tenants, within the boundaries.
     #[schemars(length(max = 1024))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_success_string: Option<String>,
-    /// Values of that status field that mean failure, separated by commas. Case does not matter.
+    /// The resource failed when its status field has one of these values, separated by commas. Case does not matter.
+    /// Default: none; required with the strategy type crd. Set by: tenants, within the boundaries.
     #[schemars(length(max = 1024))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub status_failure_string: Option<String>,

@@ -25,24 +25,28 @@ use crate::util::redact::REDACTED;
         .message("minSize may not be more than maxSize; lower minSize or raise maxSize"),
 )]
 pub struct EksSpec {
-    /// Minimum size of the Auto Scaling group, in nodes or, with instance weights, in units of capacity (default 0).
+    /// The Auto Scaling group has at least this many nodes or, with instance weights, units of capacity.
+    /// Default: 0. Set by: tenants, within the boundaries.
     #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_size: Option<i64>,
-    /// Maximum size of the Auto Scaling group, in nodes or, with instance weights, in units of capacity (default 0).
-    /// policy.quotas of the cluster's ConfigMap may limit the nodes and vCPUs of a namespace.
+    /// The Auto Scaling group has at most this many nodes or, with instance weights, units of capacity.
+    /// Default: 0. Set by: tenants, within the boundaries and policy.quotas.
     #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_size: Option<i64>,
-    /// Resource that instances launch from: LaunchTemplate or LaunchConfiguration. Case does not matter. The default is
-    /// the value of the controller flag --default-scaling-configuration.
+    /// Instances launch from a resource of this type: LaunchTemplate or LaunchConfiguration. Case does not matter.
+    /// Default: the value of the controller flag --default-scaling-configuration. Set by: tenants, within the
+    /// boundaries.
     #[schemars(regex(pattern = ScalingConfigurationKind::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
-    /// Warm pool of stopped instances that are ready for a scale-out; by default there is none.
+    /// The warm pool holds stopped instances that are ready for a scale-out.
+    /// Default: no warm pool. Set by: tenants, within the boundaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub warm_pool: Option<WarmPool>,
-    /// Configuration of the nodes, their instances and their Auto Scaling group.
+    /// This section configures the nodes, their instances and their Auto Scaling group.
+    /// Default: none; it holds required fields. Set by: tenants, within the boundaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<EksConfiguration>,
 }
@@ -51,12 +55,14 @@ pub struct EksSpec {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct WarmPool {
-    /// Minimum number of instances in the warm pool (default 0).
+    /// The warm pool has at least this many instances.
+    /// Default: 0. Set by: tenants, within the boundaries.
     #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_size: Option<i64>,
-    /// Maximum number of instances in the warm pool and the group together. -1 means the group's own maxSize. 0 (the
-    /// default) means the warm pool's minSize.
+    /// The warm pool and the group together have at most this many instances. -1 stands for the group's own maxSize,
+    /// and 0 for the warm pool's minSize.
+    /// Default: 0. Set by: tenants, within the boundaries.
     #[schemars(range(min = -1, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_size: Option<i64>,
@@ -66,105 +72,128 @@ pub struct WarmPool {
 #[derive(JsonSchema, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EksConfiguration {
-    /// Name of the EKS cluster that the nodes join; required after the merge.
+    /// The nodes join the EKS cluster with this name.
+    /// Default: none; required after the merge. Set by: tenants, within the boundaries.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
-    /// Name of the EC2 key pair for SSH access to the nodes; by default there is none.
+    /// The EC2 key pair with this name gives SSH access to the nodes.
+    /// Default: no key pair. Set by: tenants, within the boundaries.
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_pair_name: Option<String>,
-    /// Machine image, required after the merge. An AMI ID; latest for the newest EKS image (case does not matter); or
-    /// ssm:// followed by an image version. On Windows, ssm:// is followed by a release such as 2022 or 2022-full.
+    /// The nodes boot from this machine image. It is an AMI ID, latest for the newest EKS image (case does not matter),
+    /// or ssm:// followed by an image version. On Windows, ssm:// is followed by a release such as 2022 or 2022-full.
+    /// Default: none; required after the merge. Set by: tenants, within the boundaries.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// EC2 instance type, such as m5.large; required after the merge.
+    /// The nodes have this EC2 instance type, such as m5.large.
+    /// Default: none; required after the merge. Set by: tenants, within the boundaries.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_type: Option<String>,
-    /// Security groups of the nodes: IDs, or values of the Name tag within the cluster's VPC; required after the merge.
+    /// The nodes belong to these security groups, given as IDs or as values of the Name tag within the cluster's VPC.
+    /// Default: none; required after the merge. Set by: tenants, within the boundaries.
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub security_groups: Option<Vec<String>>,
-    /// Subnets of the nodes: IDs, or values of the Name tag within the cluster's VPC; required after the merge.
+    /// The nodes run in these subnets, given as IDs or as values of the Name tag within the cluster's VPC.
+    /// Default: none; required after the merge. Set by: tenants, within the boundaries.
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Vec<String>>,
-    /// Block devices of each node; the default is /dev/xvda with 32 GiB of type gp2.
+    /// Each node has these block devices as volumes.
+    /// Default: 32 GiB of type gp2 at /dev/xvda, or as the image needs it. Set by: tenants, within the boundaries.
     #[schemars(length(max = 200))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub volumes: Option<Vec<Volume>>,
-    /// Auto Scaling processes to suspend, or all; by default none is suspended.
+    /// The controller suspends these processes of the Auto Scaling group; all stands for every process.
+    /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 100), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub suspend_processes: Option<Vec<String>>,
-    /// Additional kubelet arguments; by default there are none.
+    /// The kubelet starts with these additional arguments.
+    /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 65536))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootstrap_arguments: Option<String>,
-    /// Settings of the kubelet and the container runtime.
+    /// This section configures the kubelet and the container runtime.
+    /// Default: the defaults of its fields. Set by: tenants, within the boundaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub bootstrap_options: Option<BootstrapOptions>,
-    /// Maximum price of a Spot Instance, in US dollars per hour. When it is set, the group launches Spot Instances. A
-    /// recommendation overrides it; policy.spotRecommendationNamespaces of the cluster's ConfigMap limits who may give one.
+    /// The group launches Spot Instances for at most this price, in US dollars per hour. With mixedInstancesPolicy, it
+    /// has no effect. A recommendation overrides it; policy.spotRecommendationNamespaces of the cluster's ConfigMap
+    /// limits who may give one.
+    /// Default: none; the group launches On-Demand Instances. Set by: tenants, within the boundaries.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot_price: Option<String>,
-    /// Tags of the Auto Scaling group and its instances, beside those of the controller; by default there are none.
+    /// The Auto Scaling group and its instances get these tags, beside those of the controller.
+    /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<Tag>>,
-    /// Tags of other resources that a launch creates, such as volumes.
+    /// Other resources that a launch creates, such as volumes, get these tags.
+    /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag_specifications: Option<Vec<TagSpecification>>,
-    /// Kubernetes labels of the nodes, beside those of the controller; by default there are none.
+    /// The nodes get these Kubernetes labels, beside those of the controller.
+    /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(schema_with = "labels")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,
-    /// Kubernetes taints of the nodes; by default there are none.
+    /// The nodes get these Kubernetes taints.
+    /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<Taint>>,
-    /// Scripts and settings that run when a node starts.
+    /// These scripts and settings take effect when a node starts.
+    /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 200))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub user_data: Option<Vec<UserData>>,
-    /// Existing IAM role of the nodes, by name or ARN. By default the controller creates a role. Tenants may name roles that
-    /// policy.roles of the cluster's ConfigMap allows.
+    /// The nodes use this existing IAM role, given by name or ARN.
+    /// Default: a role that the controller creates. Set by: tenants, within the boundaries and policy.roles.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role_name: Option<String>,
-    /// Existing instance profile of the nodes; ignored without roleName. Tenants may name profiles that policy.roles of the
-    /// cluster's ConfigMap allows.
+    /// The nodes use this existing instance profile. Without roleName, it has no effect.
+    /// Default: the profile with the name in roleName. Set by: tenants, within the boundaries and policy.roles.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_profile_name: Option<String>,
-    /// Additional IAM policies, by name or ARN, for the role that the controller creates. Tenants may name policies that
-    /// policy.managedPolicies of the cluster's ConfigMap allows.
+    /// The controller attaches these additional IAM policies, given by name or ARN, to the role that it creates.
+    /// Default: none. Set by: tenants, within the boundaries and policy.managedPolicies.
     #[schemars(length(max = 200), inner(length(max = 2048)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub managed_policies: Option<Vec<String>>,
-    /// Group metrics that the Auto Scaling group publishes to CloudWatch, or all; by default none.
+    /// The Auto Scaling group publishes these group metrics to CloudWatch; all stands for every metric of the group.
+    /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 100), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metrics_collection: Option<Vec<String>>,
-    /// Lifecycle hooks of the Auto Scaling group, which pause an instance while it launches or terminates.
+    /// The Auto Scaling group has these lifecycle hooks, which pause an instance while it launches or terminates.
+    /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 200))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle_hooks: Option<Vec<LifecycleHook>>,
-    /// Mixed instances policy: several instance types, On-Demand and Spot, in one group.
+    /// This policy lets one group have several instance types, and both On-Demand and Spot Instances.
+    /// Default: none; the group has one instance type. Set by: tenants, within the boundaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mixed_instances_policy: Option<MixedInstancesPolicy>,
-    /// ARNs of License Manager license configurations; by default there are none.
+    /// The instances use the License Manager license configurations with these ARNs.
+    /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 100), inner(length(max = 2048)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub license_specifications: Option<Vec<String>>,
-    /// Placement of the instances: availability zone, tenancy and host resource group. By default EC2 decides.
+    /// This section places the instances by availability zone, tenancy and host resource group.
+    /// Default: EC2 decides. Set by: tenants, within the boundaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub placement: Option<Placement>,
-    /// Settings of the EC2 instance metadata service (IMDS). By default the image and the AWS account decide.
+    /// This section configures the EC2 instance metadata service (IMDS).
+    /// Default: the image and the AWS account decide. Set by: tenants, within the boundaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata_options: Option<MetadataOptions>,
 }
@@ -173,10 +202,12 @@ pub struct EksConfiguration {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct BootstrapOptions {
-    /// Maximum number of pods on a node. By default it follows from the instance type and the network settings.
+    /// A node runs at most this many pods.
+    /// Default: it follows from the instance type and the network settings. Set by: tenants, within the boundaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_pods: Option<i64>,
-    /// Container runtime, such as containerd. By default the machine image decides.
+    /// The nodes use this container runtime, such as containerd.
+    /// Default: the machine image decides. Set by: tenants, within the boundaries.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub container_runtime: Option<String>,
@@ -194,35 +225,45 @@ pub struct BootstrapOptions {
         .message("size cannot be combined with snapshotId; remove one of the two"),
 )]
 pub struct Volume {
-    /// Device name, such as /dev/xvda.
+    /// The volume has this device name, such as /dev/xvda.
+    /// Default: none; required. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// EBS volume type, such as gp3; by default EC2 decides. Launch configurations accept gp2, io1, sc1 and st1; launch
+    /// The volume has this EBS volume type, such as gp3. Launch configurations accept gp2, io1, sc1 and st1; launch
     /// templates also accept gp3 and io2.
+    /// Default: EC2 decides. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
-    /// Size in GiB; not allowed together with snapshotId. By default it follows from the image.
+    /// The volume has this size in GiB, which cannot be combined with snapshotId.
+    /// Default: it follows from the image or the snapshot. Set by: tenants, within the boundaries of the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub size: Option<i64>,
-    /// Provisioned I/O operations per second, at least 100; for io1, io2 and gp3. By default EBS decides.
+    /// The volume provides this many I/O operations per second, at least 100; for io1, io2 and gp3.
+    /// Default: EBS decides. Set by: tenants, within the boundaries of the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub iops: Option<i64>,
-    /// Provisioned throughput in MiB per second; for gp3. By default EBS decides.
+    /// The volume provides this throughput in MiB per second; for gp3.
+    /// Default: EBS decides. Set by: tenants, within the boundaries of the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub throughput: Option<i64>,
-    /// Whether the volume is deleted together with its instance (default true).
+    /// If true, EC2 deletes the volume together with its instance.
+    /// Default: true. Set by: tenants, within the boundaries of the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub delete_on_termination: Option<bool>,
-    /// Whether the volume is encrypted. By default the snapshot and the settings of the AWS account decide.
+    /// If true, EBS encrypts the volume.
+    /// Default: the snapshot and the settings of the AWS account decide. Set by: tenants, within the boundaries of the
+    /// list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub encrypted: Option<bool>,
-    /// ID of the EBS snapshot that the volume is created from; by default the volume is empty, or that of the image.
+    /// EC2 creates the volume from the EBS snapshot with this ID.
+    /// Default: none; the volume is empty, or that of the image. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub snapshot_id: Option<String>,
-    /// File system and mount point of the volume. By default the volume is not formatted or mounted.
+    /// The node formats and mounts the volume as these options say.
+    /// Default: none; it does neither. Set by: tenants, within the boundaries of the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount_options: Option<MountOptions>,
 }
@@ -237,19 +278,22 @@ pub struct Volume {
         .message("fileSystem must be xfs or ext4"),
 )]
 pub struct MountOptions {
-    /// File system: xfs or ext4; required in mountOptions.
+    /// The node formats the volume with this file system: xfs or ext4.
+    /// Default: none; required. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 64), regex(pattern = FileSystem::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file_system: Option<String>,
-    /// Absolute path of the directory at which the volume is mounted; required in mountOptions.
+    /// The node mounts the volume at this directory, given as an absolute path.
+    /// Default: none; required. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 4096))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub mount: Option<String>,
-    /// Whether the mount survives a reboot (default true). The spelling is kept for compatibility; persistence is
-    /// accepted too.
+    /// If true, the mount survives a reboot. The spelling is kept for compatibility; persistence is accepted too.
+    /// Default: true. Set by: tenants, within the boundaries of the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persistance: Option<bool>,
-    /// Correct spelling of persistance; takes precedence when both are set.
+    /// If true, the mount survives a reboot. It takes precedence over persistance.
+    /// Default: the value of persistance. Set by: tenants, within the boundaries of the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub persistence: Option<bool>,
 }
@@ -269,11 +313,13 @@ impl MountOptions {
         .message("a tag needs a key"),
 )]
 pub struct Tag {
-    /// Key of the tag.
+    /// The tag has this key, of 1 to 128 characters.
+    /// Default: none; required. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 1024))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Value of the tag.
+    /// The tag has this value, of at most 256 characters.
+    /// Default: an empty value. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 1024))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
@@ -283,11 +329,13 @@ pub struct Tag {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct TagSpecification {
-    /// Resource type, such as instance, volume or network-interface.
+    /// Resources of this type get the tags: instance, volume, network-interface or spot-instances-request.
+    /// Default: none; required. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub resource_type: Option<String>,
-    /// Tags of these resources.
+    /// EC2 gives these tags to the resources when it launches an instance.
+    /// Default: none. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<Tag>>,
@@ -303,19 +351,23 @@ pub struct TagSpecification {
         .message("the effect of a taint must be NoSchedule, PreferNoSchedule or NoExecute"),
 )]
 pub struct Taint {
-    /// Key of the taint.
+    /// The taint has this key, with an optional prefix, such as example.com/gpu.
+    /// Default: none; required. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 317), regex(pattern = LABEL_KEY))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Value of the taint; may be empty.
+    /// The taint has this value, which may be empty.
+    /// Default: an empty value. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 1024), regex(pattern = LABEL_VALUE))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Effect of the taint: NoSchedule, PreferNoSchedule or NoExecute.
+    /// The taint has this effect: NoSchedule, PreferNoSchedule or NoExecute.
+    /// Default: none; required. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 64), regex(pattern = TaintEffect::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
-    /// Ignored; accepted because the taints of a Node have this field.
+    /// The controller ignores this field, which is accepted because the taints of a Node have it.
+    /// Default: none. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub time_added: Option<String>,
@@ -325,16 +377,20 @@ pub struct Taint {
 #[derive(JsonSchema, Clone, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct UserData {
-    /// Name of the entry; entries of the boundaries and of the group are merged by name.
+    /// The entry has this name, by which entries of the boundaries and of the group are merged.
+    /// Default: none. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 1024))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// When the entry is used: PreBootstrap (before the node joins), PostBootstrap (after it joined) or NodeConfigYaml
-    /// (a NodeConfig of Amazon Linux 2023). Case does not matter; entries with another stage are ignored.
+    /// The entry takes effect at this stage: PreBootstrap (before the node joins), PostBootstrap (after it joined) or
+    /// NodeConfigYaml (a NodeConfig of Amazon Linux 2023). Case does not matter. The controller ignores entries with
+    /// another stage.
+    /// Default: none; the entry is ignored. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub stage: Option<String>,
-    /// Content of the entry, as plain text or base64.
+    /// The entry has this content, given as plain text or base64.
+    /// Default: an empty content. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 262144))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub data: Option<String>,
@@ -354,32 +410,39 @@ pub struct UserData {
         .message("roleArn needs notificationArn; set it, or remove roleArn"),
 )]
 pub struct LifecycleHook {
-    /// Name of the hook.
+    /// The hook has this name, which no other hook of the group has.
+    /// Default: none; required. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
-    /// Transition at which the hook pauses an instance: launch or terminate. Case does not matter.
+    /// The hook pauses an instance at this transition: launch or terminate. Case does not matter.
+    /// Default: none; required. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 64), regex(pattern = LifecycleTransition::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<String>,
-    /// Result when the heartbeat times out: abandon or continue. Case does not matter. The default, also for unknown
-    /// values, is abandon.
+    /// Auto Scaling applies this result when the heartbeat times out: abandon or continue. Case does not matter, and
+    /// unknown values count as abandon.
+    /// Default: abandon. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub default_result: Option<String>,
-    /// Heartbeat timeout in seconds, after which defaultResult applies (default 300).
+    /// The heartbeat times out after this many seconds, from 30 to 7200, and defaultResult applies.
+    /// Default: 300. Set by: tenants, within the boundaries of the list.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub heartbeat_timeout: Option<i64>,
-    /// ARN of the SQS queue, SNS topic or Lambda function that AWS notifies.
+    /// AWS notifies the SQS queue, SNS topic or Lambda function with this ARN.
+    /// Default: none. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub notification_arn: Option<String>,
-    /// Text that AWS includes in each notification.
+    /// AWS includes this text in each notification.
+    /// Default: none. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 4096))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub metadata: Option<String>,
-    /// ARN of the IAM role that may publish to notificationArn. A topic or queue needs one; a function does not. Tenants may
-    /// name roles that policy.roles of the cluster's ConfigMap allows.
+    /// Auto Scaling uses the IAM role with this ARN to publish to notificationArn. A topic or queue needs one; a
+    /// function does not.
+    /// Default: none. Set by: tenants, within the boundaries of the list and policy.roles.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub role_arn: Option<String>,
@@ -395,34 +458,40 @@ pub struct LifecycleHook {
         .message("instancePool must be SubFamilyFlexible; or leave it out"),
 )]
 pub struct MixedInstancesPolicy {
-    /// Spot allocation strategy: CapacityOptimized, LowestPrice, PriceCapacityOptimized or
-    /// CapacityOptimizedPrioritized. Case does not matter. The default is CapacityOptimized, or LowestPrice when
-    /// spotPools is set.
+    /// Auto Scaling allocates Spot capacity by this strategy: CapacityOptimized, LowestPrice, PriceCapacityOptimized or
+    /// CapacityOptimizedPrioritized. Case does not matter.
+    /// Default: CapacityOptimized, or LowestPrice when spotPools is set. Set by: tenants, within the boundaries.
     #[schemars(length(max = 64), regex(pattern = SpotStrategy::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
-    /// On-Demand allocation strategy: Prioritized (the default; types in the listed order) or LowestPrice. Case does
-    /// not matter.
+    /// Auto Scaling allocates On-Demand capacity by this strategy: Prioritized (types in the listed order) or
+    /// LowestPrice. Case does not matter.
+    /// Default: Prioritized. Set by: tenants, within the boundaries.
     #[schemars(length(max = 64), regex(pattern = OnDemandStrategy::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub on_demand_allocation_strategy: Option<String>,
-    /// Number of Spot pools for LowestPrice, from 1 to 20 (default 2); other numbers are ignored.
+    /// With LowestPrice, Auto Scaling uses this many Spot pools, from 1 to 20. Other numbers are ignored.
+    /// Default: 2. Set by: tenants, within the boundaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot_pools: Option<i64>,
-    /// Minimum On-Demand capacity, in units of capacity (default 0).
+    /// At least this much of the capacity is On-Demand, in units of capacity.
+    /// Default: 0. Set by: tenants, within the boundaries.
     #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub base_capacity: Option<i64>,
-    /// Percentage of Spot capacity above baseCapacity, as 60 or "60%" (default 0).
+    /// This percentage of the capacity above baseCapacity is Spot, written as 60 or "60%".
+    /// Default: 0. Set by: tenants, within the boundaries.
     #[schemars(schema_with = "int_or_percent")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub spot_ratio: Option<IntOrString>,
-    /// Which similar instance types the controller adds: SubFamilyFlexible (same family, generation, architecture and
-    /// size). Case does not matter. By default it adds none.
+    /// The controller adds similar instance types of this pool: SubFamilyFlexible (same family, generation,
+    /// architecture and size). Case does not matter.
+    /// Default: none; it adds no types. Set by: tenants, within the boundaries.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_pool: Option<String>,
-    /// Additional instance types, in order of preference; spec.eks.configuration.instanceType precedes them.
+    /// The group also launches these instance types, in order of preference, after spec.eks.configuration.instanceType.
+    /// Default: none; required without instancePool. Set by: tenants, within the boundaries.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_types: Option<Vec<InstanceTypeSpec>>,
@@ -436,13 +505,15 @@ pub struct MixedInstancesPolicy {
         .message("an entry of instanceTypes needs a type, such as m5.large"),
 )]
 pub struct InstanceTypeSpec {
-    /// EC2 instance type, such as m5.large.
+    /// The group may launch this EC2 instance type, such as m5.large.
+    /// Default: none; required. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub r#type: Option<String>,
-    /// Units of capacity that one instance provides, from 1 to 999; minSize, maxSize and the desired capacity are in
-    /// these units. Set a weight on all types or on none (then each counts 1). instanceType counts 1 unless it is
+    /// One instance provides this many units of capacity, from 1 to 999. The minSize, maxSize and desired capacity of
+    /// the group are in these units. Set a weight on all types or on none. The instanceType counts 1 unless it is
     /// listed with another weight.
+    /// Default: 1. Set by: tenants, within the boundaries of the list.
     #[schemars(range(min = 0, max = 999))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub weight: Option<i64>,
@@ -452,15 +523,18 @@ pub struct InstanceTypeSpec {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct Placement {
-    /// Availability zone in which the instances run.
+    /// The instances run in this availability zone, such as us-west-2a.
+    /// Default: EC2 decides. Set by: tenants, within the boundaries.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub availability_zone: Option<String>,
-    /// ARN of a host resource group; needs the tenancy host.
+    /// The instances run in the host resource group with this ARN, which needs the tenancy host.
+    /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub host_resource_group_arn: Option<String>,
-    /// Tenancy of the instances: default (shared hardware), dedicated or host.
+    /// The instances have this tenancy: default (shared hardware), dedicated or host.
+    /// Default: none; required with another field of placement. Set by: tenants, within the boundaries.
     #[schemars(length(max = 64), regex(pattern = Tenancy::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tenancy: Option<String>,
@@ -471,17 +545,19 @@ pub struct Placement {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct MetadataOptions {
-    /// Whether the metadata service is available: enabled. disabled is rejected, because nodes could not join.
+    /// The value enabled makes the metadata service available. The controller rejects the value disabled, because nodes
+    /// could not join.
+    /// Default: the image and the AWS account decide. Set by: tenants, within the boundaries.
     #[schemars(length(max = 64), regex(pattern = HttpEndpoint::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_endpoint: Option<String>,
-    /// Whether requests need a session token (IMDSv2): optional or required. By default the image and the account
-    /// decide.
+    /// The value required demands a session token (IMDSv2) of each request; with optional, requests may go without one.
+    /// Default: the image and the AWS account decide. Set by: tenants, within the boundaries.
     #[schemars(length(max = 64), regex(pattern = HttpTokens::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_tokens: Option<String>,
-    /// Maximum number of network hops for a response with a session token, from 1 to 64. By default the image and the
-    /// account decide.
+    /// A response with a session token takes at most this many network hops, from 1 to 64.
+    /// Default: the image and the AWS account decide. Set by: tenants, within the boundaries.
     #[schemars(range(min = 0, max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_put_hop_limit: Option<i64>,

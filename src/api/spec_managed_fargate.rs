@@ -21,16 +21,18 @@ use super::{
         .message("minSize may not be more than maxSize; lower minSize or raise maxSize"),
 )]
 pub struct EksManagedSpec {
-    /// Minimum number of nodes, from 0 to 10000 (default 0).
+    /// The node group has at least this many nodes, from 0 to 10000.
+    /// Default: 0. Set by: tenants, within the boundaries.
     #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_size: Option<i64>,
-    /// Maximum number of nodes, from 1 to 10000; required after the merge. policy.quotas of the cluster's ConfigMap may limit
-    /// the nodes and vCPUs of a namespace.
+    /// The node group has at most this many nodes, from 1 to 10000.
+    /// Default: none; required after the merge. Set by: tenants, within the boundaries and policy.quotas.
     #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub max_size: Option<i64>,
-    /// Configuration of the node group and its nodes.
+    /// This section configures the node group and its nodes.
+    /// Default: none; it holds required fields. Set by: tenants, within the boundaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub configuration: Option<EksManagedConfiguration>,
 }
@@ -39,70 +41,85 @@ pub struct EksManagedSpec {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct EksManagedConfiguration {
-    /// Name of the EKS cluster that the nodes join; required after the merge.
+    /// The nodes join the EKS cluster with this name.
+    /// Default: none; required after the merge. Set by: tenants, within the boundaries.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
-    /// Size of the root volume in GiB, from 1 to 16384. By default EKS decides.
+    /// The root volume of a node has this size in GiB, from 1 to 16384.
+    /// Default: EKS decides: 20, or 50 on Windows. Set by: tenants, within the boundaries.
     #[schemars(range(min = 0, max = 16_384))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub vol_size: Option<i64>,
-    /// EC2 instance type, such as m5.large. By default EKS decides. Together with instanceTypes, it is the first of
-    /// them.
+    /// The nodes have this EC2 instance type, such as m5.large. It precedes the types in instanceTypes.
+    /// Default: none; EKS uses t3.medium when instanceTypes is empty too. Set by: tenants, within the boundaries.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_type: Option<String>,
-    /// EC2 instance types in order of preference, at most 20. More types make it more likely that Spot capacity is
-    /// found.
+    /// The nodes have one of these EC2 instance types, in order of preference, at most 20. More types make it more
+    /// likely that Spot capacity is found.
+    /// Default: none; EKS uses t3.medium when instanceType is empty too. Set by: tenants, within the boundaries.
     #[schemars(length(max = 200), inner(length(max = 64)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub instance_types: Option<Vec<String>>,
-    /// Capacity type: ON_DEMAND (the default of EKS) or SPOT. Case does not matter.
+    /// The nodes have this capacity type: ON_DEMAND or SPOT. Case does not matter.
+    /// Default: EKS decides: ON_DEMAND. Set by: tenants, within the boundaries.
     #[schemars(regex(pattern = CapacityType::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub capacity_type: Option<String>,
-    /// Kubernetes labels of the nodes; by default there are none.
+    /// The nodes get these Kubernetes labels.
+    /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(schema_with = "labels")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub node_labels: Option<BTreeMap<String, String>>,
-    /// Kubernetes taints of the nodes; by default there are none.
+    /// The nodes get these Kubernetes taints.
+    /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub taints: Option<Vec<NodegroupTaint>>,
-    /// ARN of the IAM role of the nodes; required after the merge. The role must exist and have the policies that EKS
-    /// nodes need. Tenants may name roles that policy.roles of the cluster's ConfigMap allows.
+    /// The nodes use the existing IAM role with this ARN, which must have the policies that EKS nodes need.
+    /// Default: none; required after the merge. Set by: tenants, within the boundaries and policy.roles.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_role: Option<String>,
-    /// Security groups that may access the nodes by SSH, by ID or Name tag; ignored without keyPairName.
+    /// Members of these security groups, given by ID or Name tag, may access the nodes by SSH. Without keyPairName, the
+    /// field has no effect.
+    /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub security_groups: Option<Vec<String>>,
-    /// Name of the EC2 key pair for SSH access to the nodes; by default there is none.
+    /// The EC2 key pair with this name gives SSH access to the nodes.
+    /// Default: no key pair. Set by: tenants, within the boundaries.
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_pair_name: Option<String>,
-    /// Tags of the node group, beside those of the controller; by default there are none.
+    /// The node group gets these tags, beside those of the controller.
+    /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<Tag>>,
-    /// Subnets of the nodes: IDs, or values of the Name tag within the cluster's VPC; required after the merge.
+    /// The nodes run in these subnets, given as IDs or as values of the Name tag within the cluster's VPC.
+    /// Default: none; required after the merge. Set by: tenants, within the boundaries.
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Vec<String>>,
-    /// AMI type, such as AL2023_x86_64_STANDARD. By default EKS decides.
+    /// The nodes boot from an image of this AMI type, such as AL2023_x86_64_STANDARD.
+    /// Default: EKS decides: AL2023_x86_64_STANDARD. Set by: tenants, within the boundaries.
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub ami_type: Option<String>,
-    /// Release version of the EKS-optimized AMI. By default EKS uses the latest release when it creates the group.
+    /// The nodes run this release version of the EKS-optimized AMI.
+    /// Default: the latest release when EKS creates the group. Set by: tenants, within the boundaries.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub release_version: Option<String>,
-    /// Kubernetes version of the nodes. By default that of releaseVersion, or else that of the cluster.
+    /// The nodes run this Kubernetes version, such as 1.33.
+    /// Default: that of releaseVersion, or else that of the cluster. Set by: tenants, within the boundaries.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// Whether EKS replaces unhealthy nodes; by default it does not.
+    /// This section says whether EKS replaces unhealthy nodes.
+    /// Default: no repair. Set by: tenants, within the boundaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub node_repair_config: Option<NodeRepairConfig>,
 }
@@ -117,16 +134,19 @@ pub struct EksManagedConfiguration {
         .message("the effect of a taint must be NO_SCHEDULE, PREFER_NO_SCHEDULE or NO_EXECUTE"),
 )]
 pub struct NodegroupTaint {
-    /// Key of the taint.
+    /// The taint has this key, with an optional prefix, such as example.com/gpu.
+    /// Default: none; required. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 317), regex(pattern = LABEL_KEY))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key: Option<String>,
-    /// Value of the taint; may be left out.
+    /// The taint has this value, which may be empty.
+    /// Default: an empty value. Set by: tenants, within the boundaries of the list.
     #[schemars(length(max = 63), regex(pattern = LABEL_VALUE))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub value: Option<String>,
-    /// Effect of the taint: NO_SCHEDULE, PREFER_NO_SCHEDULE or NO_EXECUTE, or the Kubernetes spelling such as
+    /// The taint has this effect: NO_SCHEDULE, PREFER_NO_SCHEDULE or NO_EXECUTE, or the Kubernetes spelling such as
     /// NoSchedule. Case does not matter.
+    /// Default: none; required. Set by: tenants, within the boundaries of the list.
     #[schemars(regex(pattern = NodegroupTaintEffect::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub effect: Option<String>,
@@ -136,7 +156,8 @@ pub struct NodegroupTaint {
 #[derive(JsonSchema, Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 #[serde(rename_all = "camelCase")]
 pub struct NodeRepairConfig {
-    /// Whether EKS replaces nodes that do not recover on their own (node auto repair; default false).
+    /// If true, EKS replaces nodes that do not recover on their own (node auto repair).
+    /// Default: false. Set by: tenants, within the boundaries.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub enabled: Option<bool>,
 }
@@ -149,8 +170,9 @@ pub struct NodeRepairConfig {
         .message("maxUnavailable must be 1 to 100 nodes, or a percentage"),
 )]
 pub struct ManagedStrategy {
-    /// Maximum number of nodes that may be unavailable at the same time during a version update or a move to another
-    /// node group. A number from 1 to 100, or a percentage (default of EKS: 1).
+    /// At most this many nodes may be unavailable at the same time during a version update or a move to another node
+    /// group. It is a number from 1 to 100, or a percentage.
+    /// Default: EKS decides: 1. Set by: tenants, within the boundaries.
     #[schemars(schema_with = "int_or_percent")]
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub max_unavailable: Option<IntOrString>,
@@ -164,26 +186,30 @@ pub struct ManagedStrategy {
         .message("a Fargate profile has at most 5 selectors; use more groups"),
 )]
 pub struct EksFargateSpec {
-    /// Name of the EKS cluster; required after the merge.
+    /// The Fargate profile belongs to the EKS cluster with this name.
+    /// Default: none; required after the merge. Set by: tenants, within the boundaries.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
-    /// ARN of an existing pod execution role of the cluster's account. By default the controller creates a role. Tenants may
-    /// name roles that policy.roles of the cluster's ConfigMap allows.
+    /// The pods use the existing pod execution role with this ARN, of the cluster's account.
+    /// Default: a role that the controller creates. Set by: tenants, within the boundaries and policy.roles.
     #[schemars(length(max = 2048))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub pod_execution_role_arn: Option<String>,
-    /// Private subnets of the pods, by ID or Name tag. By default EKS uses the private subnets of the cluster.
+    /// The pods run in these private subnets, given by ID or Name tag.
+    /// Default: EKS uses the private subnets of the cluster. Set by: tenants, within the boundaries.
     #[schemars(length(max = 200), inner(length(max = 255)))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub subnets: Option<Vec<String>>,
-    /// Selectors of the pods that run on Fargate, at most 5; at least one is required after the merge. A pod must match
-    /// at least one of them. Tenants may select pods of their own namespace, and of those that policy.fargateNamespaces of
-    /// the cluster's ConfigMap allows.
+    /// Pods that match at least one of these selectors, of which there are at most 5, run on Fargate. Tenants may
+    /// select pods of their own namespace, and of those that policy.fargateNamespaces of the cluster's ConfigMap
+    /// allows.
+    /// Default: none; required after the merge. Set by: tenants, within the boundaries and policy.fargateNamespaces.
     #[schemars(length(max = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selectors: Option<Vec<FargateSelector>>,
-    /// Tags of the Fargate profile, beside those of the controller; each entry of each map is one tag.
+    /// The Fargate profile gets these tags, beside those of the controller; each entry of each map is one tag.
+    /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tags: Option<Vec<BTreeMap<String, String>>>,
@@ -197,11 +223,13 @@ pub struct EksFargateSpec {
         .message("a selector needs a namespace"),
 )]
 pub struct FargateSelector {
-    /// Namespace of the pods; `*` matches any characters, `?` matches one.
+    /// The selector matches pods of this namespace; `*` matches any characters, `?` matches one.
+    /// Default: none; required. Set by: tenants, within the boundaries of the list and policy.fargateNamespaces.
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Labels that the pods must have, all of them; keys and values accept the same wildcards.
+    /// The pods must have all of these labels; keys and values accept the same wildcards.
+    /// Default: none. Set by: tenants, within the boundaries of the list.
     #[schemars(extend("maxProperties" = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub labels: Option<BTreeMap<String, String>>,

@@ -20,133 +20,139 @@ use super::{
 /// The `observedGeneration` of a group that no controller has seen.
 const NOT_OBSERVED: i64 = -1;
 
-/// Observed state of the group, written by the controller.
+/// The status is the observed state of the group, which the controller alone writes. A field is absent until the
+/// controller knows its value.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 // Tools that wait for a rollout compare it with the generation: -1 means that no controller has reconciled it yet.
 #[schemars(extend("default" = { "observedGeneration": NOT_OBSERVED }))]
 pub struct InstanceGroupStatus {
-    /// State of the group: Init, InitDelete, InitUpdate, InitCreate, InitUpgrade, Deleting, Deleted,
+    /// The group is in this state: Init, InitDelete, InitUpdate, InitCreate, InitUpgrade, Deleting, Deleted,
     /// ReconcileModifying, ReconcileModified, Locked, Ready or Error.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub current_state: Option<String>,
-    /// Minimum size of the scaling group.
+    /// The scaling group has this minimum size, in nodes or, with instance weights, units of capacity.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub current_min: Option<i64>,
-    /// Maximum size of the scaling group.
+    /// The scaling group has this maximum size, in nodes or, with instance weights, units of capacity.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub current_max: Option<i64>,
-    /// Name of the launch configuration in use; absent with a launch template.
+    /// The group uses the launch configuration with this name; absent with a launch template.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub active_launch_configuration_name: Option<String>,
-    /// Name of the launch template in use.
+    /// The group uses the launch template with this name.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub active_launch_template_name: Option<String>,
-    /// Latest version of the launch template.
+    /// The launch template has this latest version number.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub latest_template_version: Option<String>,
-    /// Name of the Auto Scaling group, managed node group or Fargate profile of this group.
+    /// The Auto Scaling group, managed node group or Fargate profile of this group has this name.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub active_scaling_group_name: Option<String>,
-    /// ARN of the IAM role of the nodes.
+    /// The nodes, or the pods on Fargate, use the IAM role with this ARN.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub nodes_instance_role_arn: Option<String>,
-    /// Name of the custom resource that the crd strategy created last.
+    /// The custom resource that the crd strategy created last has this name.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub strategy_resource_name: Option<String>,
-    /// Namespace of the custom resource that the crd strategy created last.
+    /// The custom resource that the crd strategy created last is in this namespace.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub strategy_resource_namespace: Option<String>,
-    /// Number of times the crd strategy created its resource again after a failure.
+    /// The crd strategy created its resource again this many times after a failure.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub strategy_retry_count: Option<i64>,
-    /// Progress of the custom resource that the crd strategy created last.
+    /// The controller records here the progress of the custom resource that the crd strategy created last.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub strategy_progress: Option<StrategyProgress>,
-    /// Whether the Spot price comes from a recommendation.
+    /// If true, the Spot price comes from a recommendation.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub using_spot_recommendation: Option<bool>,
-    /// Last recommendation about Spot Instances. It applies until spotPrice in the spec changes.
+    /// The controller records here the last recommendation about Spot Instances. It applies until spotPrice in the spec
+    /// changes.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub spot_recommendation: Option<SpotRecommendation>,
-    /// Purchase option of the instances: normal (On-Demand), spot or mixed.
+    /// The instances have this purchase option: normal (On-Demand), spot or mixed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub lifecycle: Option<String>,
-    /// Hash of the merged spec; empty when the group is excluded from boundaries.
+    /// The merged spec has this hash, which is empty when the group is excluded from boundaries.
     #[serde(rename = "configMD5", deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub config_md5: Option<String>,
-    /// Conditions: NodesReady, Ready, Reconciling, Stalled, Locked, BoundariesApplied, RotationHalted, DrainBlocked,
-    /// FieldsRejected, AnnotationsIgnored, WritesIneffective, RolloutPending, DrainForecast, ResourcesRetained and Adopted.
+    /// The controller sets the conditions NodesReady, Ready, Reconciling, Stalled, Locked, BoundariesApplied,
+    /// RotationHalted, DrainBlocked, FieldsRejected, AnnotationsIgnored, WritesIneffective, RolloutPending,
+    /// DrainForecast, ResourcesRetained and Adopted.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     #[schemars(extend("nullable" = true))]
     pub conditions: Vec<Condition>,
-    /// Provisioner in use.
+    /// The group uses this provisioner: eks, eks-managed or eks-fargate.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub provisioner: Option<String>,
-    /// Strategy type in use.
+    /// The group uses this strategy type: rollingUpdate, crd or managed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub strategy: Option<String>,
-    /// Generation of the spec that this status describes; -1 before the controller has seen the group.
+    /// The status describes the spec of this generation; -1 before the controller has seen the group.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub observed_generation: Option<i64>,
-    /// What the nodes of the group get: image, instance types, subnets, zones, and the launch template versions in use.
+    /// The controller shows here what the nodes of the group get: image, instance types, subnets, zones, and the launch
+    /// template versions in use.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub effective: Option<EffectiveValues>,
-    /// Value of the annotation `instancemgr.keikoproj.io/reconcile-now` that the controller has answered with a
+    /// The controller has answered this value of the annotation `instancemgr.keikoproj.io/reconcile-now` with a
     /// reconcile from fresh reads.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub last_reconcile_now: Option<String>,
-    /// Number of nodes by state; with instance weights, units of capacity.
+    /// The controller counts the nodes here by state; with instance weights, in units of capacity.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub nodes: Option<NodeCounts>,
-    /// Launch template version that nodes should run.
+    /// The nodes should run the launch template version that is recorded here.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub template: Option<TemplateStatus>,
-    /// Instances that have been in service for more than a tenth of joinTimeout, and whose node is not Ready. Each has the
-    /// time in RFC 3339 from which joinTimeout counts.
+    /// The map lists instances that have been in service for more than a tenth of joinTimeout, and whose node is not
+    /// Ready. Each has the time in RFC 3339 from which joinTimeout counts.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
     pub joining: BTreeMap<String, String>,
-    /// Instances of the desired version that left the scaling group before their nodes were Ready; absent once a later one
-    /// is.
+    /// The controller records here which instances of the desired version left the scaling group before their nodes
+    /// were Ready; absent once a later one is.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub failed_replacements: Option<FailedReplacements>,
-    /// ID of the last update of the managed node group that the controller started.
+    /// The controller last started the update of the managed node group with this ID.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub update_id: Option<String>,
-    /// Hash of the target of that update, kept until the target is reached. After a failure, it delays a retry of the
-    /// same update.
+    /// The target of that update has this hash, which the controller keeps until the target is reached. After a
+    /// failure, it delays a retry of the same update.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub update_of: Option<String>,
-    /// When that update was first seen to have failed, in RFC 3339. The retry counts from it.
+    /// The controller first saw that update as failed at this time, in RFC 3339. The retry counts from it.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub update_failed_at: Option<String>,
-    /// Attributes that the controller itself set on resources other tools may also write to. The controller removes
-    /// only these.
+    /// The controller records here the attributes that it set itself on resources other tools may also write to. It
+    /// removes only these.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub managed: Option<ManagedAttributes>,
-    /// How nodes of the group are authorized to join; absent while access entries are not involved.
+    /// The section says how nodes of the group are authorized to join; absent while access entries are not involved.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub join: Option<JoinStatus>,
-    /// Fargate profiles of the group; only with the provisioner eks-fargate.
+    /// The controller records here the Fargate profiles of the group; only with the provisioner eks-fargate.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub fargate: Option<FargateStatus>,
-    /// Nodes that the group may run under the quota of its namespace, by the last spec that the quota allowed.
+    /// The group may run this many nodes under the quota of its namespace, by the last spec that the quota allowed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub quota_nodes: Option<i64>,
-    /// Nodes of a surge that the group may run under the quota of its namespace; with policy.quotas.maxSurge only.
+    /// The group may run this many nodes of a surge under the quota of its namespace; with policy.quotas.maxSurge only.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub quota_surge: Option<i64>,
-    /// vCPUs that the nodes of the group may have under the quota of its namespace; with policy.quotas.maxVcpus only.
+    /// The nodes of the group may have this many vCPUs under the quota of its namespace; with policy.quotas.maxVcpus
+    /// only.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub quota_vcpus: Option<i64>,
-    /// Revision of the ConfigMap from which the merged spec was built.
+    /// The controller built the merged spec from this revision of the ConfigMap.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub boundaries_revision: Option<String>,
-    /// How the group came to that revision; absent without the key `rollout` in the ConfigMap.
+    /// The controller records here how the group came to that revision; absent without the key `rollout` in the
+    /// ConfigMap.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutRecord>,
-    /// Revision of the ConfigMap that made the group, or fields of it, invalid although its spec had not changed. Absent
-    /// once nothing of it is rejected.
+    /// This revision of the ConfigMap made the group, or fields of it, invalid although its spec had not changed. It is
+    /// absent once nothing of the group is rejected.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub rejected_by_revision: Option<String>,
 }
@@ -155,11 +161,11 @@ pub struct InstanceGroupStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FailedReplacements {
-    /// Hash of the launch template content that they were launched with.
+    /// The instances were launched with the launch template content that has this hash.
     pub template: String,
-    /// IDs of the last of them.
+    /// The last of these instances, at most 5, have these IDs.
     pub instances: Vec<String>,
-    /// When the last one was seen to be gone, in RFC 3339.
+    /// The controller saw at this time, in RFC 3339, that the last one was gone.
     pub last: String,
 }
 
@@ -192,25 +198,25 @@ impl InstanceGroupStatus {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = without_defaults)]
 pub struct NodeCounts {
-    /// Desired capacity of the scaling group.
+    /// The scaling group has this desired capacity.
     #[serde(deserialize_with = "lenient")]
     pub desired: i64,
-    /// Nodes that are in service and Ready, cordoned or not.
+    /// This many nodes are in service and Ready, cordoned or not.
     #[serde(deserialize_with = "lenient")]
     pub ready: i64,
-    /// Instances of the desired version, whether their nodes are Ready or not.
+    /// This many instances have the desired version, whether their nodes are Ready or not.
     #[serde(deserialize_with = "lenient")]
     pub updated: i64,
-    /// Nodes that must be replaced.
+    /// This many nodes must be replaced.
     #[serde(deserialize_with = "lenient")]
     pub outdated: i64,
-    /// Nodes that are being drained.
+    /// The controller is draining this many nodes.
     #[serde(deserialize_with = "lenient")]
     pub draining: i64,
-    /// Whether the numbers are units of capacity, because instances have weights; absent for nodes.
+    /// If true, the numbers are units of capacity, because instances have weights; absent for nodes.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "std::ops::Not::not")]
     pub weighted: bool,
-    /// IDs of the instances that must be replaced, at most 100.
+    /// The instances with these IDs, at most 100, must be replaced.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub outdated_instances: Vec<String>,
 }
@@ -229,32 +235,32 @@ impl NodeCounts {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct TemplateStatus {
-    /// ID of the launch template.
+    /// The launch template has this ID.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub id: Option<String>,
-    /// Version that the scaling group is pinned to.
+    /// The scaling group is pinned to this version.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub version: Option<String>,
-    /// SHA-256, in hex, of the inputs of that version.
+    /// The inputs of that version have this SHA-256, in hex.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub hash: Option<String>,
-    /// Latest version whose nodes all became Ready.
+    /// This version is the latest one whose nodes all became Ready.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub last_ready_version: Option<String>,
-    /// Hash of the desired inputs when the group was adopted. While it equals the desired hash, the adopted version is
-    /// up to date.
+    /// The desired inputs had this hash when the controller adopted the group. While it equals the desired hash, the
+    /// adopted version is up to date.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub adopted_hash: Option<String>,
-    /// Version that every instance of the warm pool ran when last observed, with `rotate-at` once that time has passed.
+    /// Every instance of the warm pool ran this version when last observed, with `rotate-at` once that time has passed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub warm_pool: Option<String>,
-    /// Default volume of that version, if the image needs another one than 32 GiB at /dev/xvda.
+    /// The version has this default volume; absent if the image needs no other one than 32 GiB at /dev/xvda.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub default_volume: Option<DefaultVolume>,
-    /// Version for which `adoptedHash` was recorded.
+    /// The controller recorded `adoptedHash` for this version.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub adopted_version: Option<String>,
-    /// The version that nodes were launched from before the launch template was deleted and created again. Its content
+    /// Nodes were launched from this version before the launch template was deleted and created again. Its content
     /// cannot be read any more, so nodes with the desired hash are known by it alone.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub deleted: Option<DeletedVersion>,
@@ -264,11 +270,11 @@ pub struct TemplateStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DeletedVersion {
-    /// ID of the launch template.
+    /// The deleted launch template had this ID.
     pub id: String,
-    /// Version number.
+    /// The version of the template had this number.
     pub version: String,
-    /// SHA-256, in hex, of the inputs of that version.
+    /// The inputs of that version have this SHA-256, in hex.
     pub hash: String,
 }
 
@@ -276,11 +282,11 @@ pub struct DeletedVersion {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct DefaultVolume {
-    /// ID of the image.
+    /// The volume is for the image with this ID.
     pub image: String,
-    /// Device name.
+    /// The volume has this device name, such as /dev/xvdb.
     pub device: String,
-    /// Size in GiB.
+    /// The volume has this size in GiB.
     pub size: i32,
 }
 
@@ -312,26 +318,27 @@ impl TemplateStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StrategyProgress {
-    /// Submitted (created or about to be), Retrying (failed and being created again), Succeeded, Failed (retries used
-    /// up) or Gone (deleted by another actor too often).
+    /// The resource is in this state: Submitted (created or about to be), Retrying (failed and being created again),
+    /// Succeeded, Failed (retries used up) or Gone (deleted by another actor too often).
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,
-    /// UID of the resource when last observed.
+    /// The resource had this UID when the controller last observed it.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub uid: Option<String>,
-    /// API group and version of the resource.
+    /// The resource has this API group and version.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub api_version: Option<String>,
-    /// Kind of the resource.
+    /// The resource is of this kind.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub kind: Option<String>,
-    /// JSONPath of the resource's status field, recorded because the spec may change before the resource ends.
+    /// The resource has its status in the field at this JSONPath, recorded because the spec may change before the
+    /// resource ends.
     #[serde(rename = "statusJSONPath", deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub status_json_path: Option<String>,
-    /// Values of that field that mean success.
+    /// The resource succeeded when that field has one of these values, separated by commas.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub status_success_string: Option<String>,
-    /// Values of that field that mean failure.
+    /// The resource failed when that field has one of these values, separated by commas.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub status_failure_string: Option<String>,
 }
@@ -341,24 +348,24 @@ pub struct StrategyProgress {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = without_defaults)]
 pub struct SpotRecommendation {
-    /// Whether to launch Spot Instances instead of On-Demand Instances.
+    /// If true, the group should launch Spot Instances instead of On-Demand Instances.
     #[serde(deserialize_with = "lenient")]
     pub use_spot: bool,
-    /// Maximum price in US dollars per hour; empty for On-Demand Instances.
+    /// The recommendation gives this maximum price in US dollars per hour; empty for On-Demand Instances.
     #[serde(deserialize_with = "lenient")]
     pub spot_price: String,
-    /// Time of the recommendation, in RFC 3339.
+    /// The recommendation was given at this time, in RFC 3339.
     #[serde(deserialize_with = "lenient")]
     pub given: String,
-    /// Namespace of its event. If the policy no longer allows recommendations from there, the price in the spec applies
-    /// again. Absent in records of earlier releases, which stay valid.
+    /// The event of the recommendation is in this namespace. If the policy no longer allows recommendations from there,
+    /// the price in the spec applies again. It is absent in records of earlier releases, which stay valid.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub namespace: Option<String>,
-    /// Value of spotPrice in the spec at that time. A different value in the spec takes precedence over the
+    /// The spec had this value of spotPrice at that time. A different value in the spec takes precedence over the
     /// recommendation.
     #[serde(deserialize_with = "lenient")]
     pub over: String,
-    /// Whether the spec took precedence since then. The recommendation does not come back with the old value.
+    /// If true, the spec took precedence since then. The recommendation does not come back with the old value.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub ended: Option<bool>,
 }
@@ -367,80 +374,82 @@ pub struct SpotRecommendation {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct ManagedAttributes {
-    /// IDs of instances that the controller put into standby, where they wait for their replacement.
+    /// The controller put the instances with these IDs into standby, where they wait for their replacement.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub standby: Vec<String>,
-    /// Keys of tags on the scaling group.
+    /// The controller set tags with these keys on the scaling group.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// Tags that the running instances have from the spec; only while tags change in place. Instances that are launched
-    /// get those of the scaling group.
+    /// The running instances have these tags from the spec; only while tags change in place. Instances that are
+    /// launched get those of the scaling group.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub instance_tags: Option<BTreeMap<String, String>>,
-    /// Values of tags, by key, that a change of the running instances may have set whose end is not recorded. An empty list
-    /// stands for a tag that it may have removed.
+    /// A change of the running instances whose end is not recorded may have set these values of tags, by key. An empty
+    /// list stands for a tag that it may have removed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
     pub started_instance_tags: BTreeMap<String, BTreeSet<String>>,
-    /// Names of lifecycle hooks.
+    /// The controller set the lifecycle hooks with these names.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub hooks: Vec<String>,
-    /// Auto Scaling processes that the controller suspended.
+    /// The controller suspended these Auto Scaling processes of the group.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub processes: Vec<String>,
-    /// Group metrics that the controller enabled.
+    /// The controller enabled these group metrics of the scaling group.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub metrics: Vec<String>,
-    /// Previous launch configurations of the scaling group. Each is deleted once no instance uses it.
+    /// The scaling group used these launch configurations before. The controller deletes each once no instance uses it.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub configurations: Vec<String>,
-    /// Whether the controller created the warm pool.
+    /// If true, the controller created the warm pool.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "std::ops::Not::not")]
     pub warm_pool: bool,
-    /// IAM policies that the controller attached to the role.
+    /// The controller attached these IAM policies to the role.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub policies: Vec<String>,
-    /// Region in the tags of the IAM role and its instance profile. Another region than the group's means that the group
-    /// uses a role of that region, which the controller does not change.
+    /// The tags of the IAM role and its instance profile name this region. Another region than the group's means that
+    /// the group uses a role of that region, which the controller does not change.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub role_region: Option<String>,
-    /// When the controller noticed that a user had exchanged the role in the instance profile of running nodes. The entries of
-    /// previous roles stay for 12 hours after that.
+    /// The controller noticed at this time, in RFC 3339, that a user had exchanged the role in the instance profile of
+    /// running nodes. The entries of previous roles stay for 12 hours after that.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub role_exchanged_at: Option<String>,
-    /// Managed node groups as cluster/name, newest last.
+    /// The group has these managed node groups, as cluster/name, newest last.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub nodegroups: Vec<String>,
-    /// ARNs of the managed node groups that the controller observed. Each ends in a unique ID, which proves ownership
-    /// where tags are missing.
+    /// The controller observed the managed node groups with these ARNs. Each ends in a unique ID, which proves
+    /// ownership where tags are missing.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub nodegroup_arns: Vec<String>,
-    /// Keys of labels on the managed node group, or of labels that change in place on the nodes of a scaling group.
+    /// The controller set labels with these keys on the managed node group, or changes them in place on the nodes of a
+    /// scaling group.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub labels: Vec<String>,
-    /// Taints on the managed node group, or taints that change in place on the nodes of a scaling group, as key:effect.
+    /// The controller set these taints, as key:effect, on the managed node group, or changes them in place on the nodes
+    /// of a scaling group.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub taints: Vec<String>,
-    /// Whether the spec set another maxUnavailable of the managed node group than EKS does by default.
+    /// If true, the spec set another maxUnavailable of the managed node group than EKS does by default.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "std::ops::Not::not")]
     pub max_unavailable: bool,
-    /// Whether the spec switched on the repair of nodes of the managed node group.
+    /// If true, the spec switched on the repair of nodes of the managed node group.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "std::ops::Not::not")]
     pub node_repair: bool,
-    /// ARNs of roles whose entry in kube-system/aws-auth the controller added.
+    /// The controller added the entries of the roles with these ARNs to kube-system/aws-auth.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub auth_entries: Vec<String>,
-    /// ARNs of roles whose access entry the controller created.
+    /// The controller created the access entries of the roles with these ARNs.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub access_entries: Vec<String>,
-    /// Subnets that the spec no longer lists, while the scaling group or its instances still use them. Their nodes are
+    /// The spec no longer lists these subnets, while the scaling group or its instances still use them. Their nodes are
     /// replaced, and the process AZRebalance is suspended meanwhile.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub leaving_subnets: Vec<String>,
-    /// Instance types that `instancePool` added to the mixed instances policy.
+    /// The field `instancePool` added these instance types to the mixed instances policy.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub pool: Vec<String>,
-    /// IDs of resources that the controller adopted without tags: the scaling group referred to them, and they had the
-    /// names that the controller derives.
+    /// The controller adopted the resources with these IDs without tags: the scaling group referred to them, and they
+    /// had the names that the controller derives.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub adopted: Option<AdoptedResources>,
 }
@@ -468,16 +477,17 @@ impl ManagedAttributes {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct AdoptedResources {
-    /// ID of the launch template, `lt-...`.
+    /// The adopted launch template has this ID, such as `lt-...`.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub template: Option<String>,
-    /// ID of the IAM role, `AROA...`.
+    /// The adopted IAM role has this ID, such as `AROA...`.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub role: Option<String>,
-    /// ID of the instance profile, `AIPA...`.
+    /// The adopted instance profile has this ID, such as `AIPA...`.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub profile: Option<String>,
-    /// The message of the condition `Adopted`, without the permissions that were missing to tag the resources.
+    /// The text is the message of the condition `Adopted`, without the permissions that were missing to tag the
+    /// resources.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub summary: Option<String>,
 }
@@ -487,13 +497,14 @@ pub struct AdoptedResources {
 #[serde(rename_all = "camelCase", default)]
 #[schemars(transform = without_defaults)]
 pub struct JoinStatus {
-    /// Whether kube-system/aws-auth has an entry for the role.
+    /// If true, kube-system/aws-auth has an entry for the role.
     #[serde(deserialize_with = "lenient")]
     pub aws_auth: bool,
-    /// Type of the role's access entry; absent when there is none.
+    /// The access entry of the role has this type; absent when there is none.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub access_entry: Option<String>,
-    /// ID of the role, `AROA...`. An access entry authorizes this role, not a later role of the same name.
+    /// The role has this ID, such as `AROA...`. An access entry authorizes this role, not a later role of the same
+    /// name.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub role_id: Option<String>,
 }

@@ -11,23 +11,24 @@ use super::fields::{lenient, lenient_list};
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct EffectiveValues {
-    /// Image of new nodes: an AMI ID, or the AMI type and release version of a managed node group.
+    /// New nodes boot from this image: an AMI ID, or the AMI type and release version of a managed node group.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub image: Option<String>,
-    /// Instance types of new nodes, the one of the spec first.
+    /// New nodes have one of these instance types, the one of the spec first.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub instance_types: Vec<String>,
-    /// IDs of the subnets of new nodes or of the Fargate profile.
+    /// New nodes, or the pods of the Fargate profile, run in the subnets with these IDs.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub subnets: Vec<String>,
-    /// Availability zones of these subnets, as far as they are known.
+    /// The subnets are in these availability zones, as far as they are known.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub zones: Vec<String>,
-    /// Number of instances by what they were launched from: a launch template version, or a launch configuration.
+    /// The map counts the instances by what they were launched from: a launch template version, or a launch
+    /// configuration.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
     pub versions: BTreeMap<String, i64>,
-    /// What each instance was launched from, by its ID, while they were not all launched from the same; at most 100
-    /// instances.
+    /// The map says what each instance was launched from, by its ID; absent while all were launched from the same. It
+    /// has at most 100 instances.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
     pub instance_versions: BTreeMap<String, String>,
 }

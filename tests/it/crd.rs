@@ -14,25 +14,67 @@ fn crd_files_match_types() {
     }
 }
 
-#[test]
-fn every_field_has_a_description() {
-    fn visit(schema: &serde_json::Value, path: &str, missing: &mut Vec<String>) {
-        for (name, property) in schema["properties"].as_object().into_iter().flatten() {
-            let path = format!("{path}.{name}");
-            if property["description"].as_str().is_none_or(str::is_empty) {
-                missing.push(path.clone());
-            }
-            visit(property, &path, missing);
-            visit(&property["items"], &path, missing);
-        }
+/// The description of a field of `spec`: what it means, its default, and who sets it. `None` if a part is missing.
+pub fn spec_description(text: &str) -> Option<(&str, &str, &str)> {
+    let (meaning, rest) = text.split_once(" Default: ")?;
+    let (default, by) = rest.strip_suffix('.')?.split_once(". Set by: ")?;
+    (!default.is_empty() && !by.is_empty()).then_some((meaning, default, by))
+}
+
+/// The description of each field below a schema, on one line, by the field's path.
+fn descriptions(schema: &serde_json::Value, path: &str) -> Vec<(String, String)> {
+    let mut found = vec![];
+    for (name, field) in schema["properties"].as_object().into_iter().flatten() {
+        let path = format!("{path}.{name}");
+        let text = field["description"].as_str().unwrap_or_default().replace('\n', " ");
+        found.push((path.clone(), text));
+        found.extend(descriptions(field, &path));
+        found.extend(descriptions(&field["items"], &format!("{path}[]")));
+        found.extend(descriptions(&field["additionalProperties"], &format!("{path}.*")));
     }
+    found
+}
+
+/// The paths in a part of a definition whose descriptions do not pass a check.
+fn bad_descriptions(definition: &str, part: &str, is_good: impl Fn(&str) -> bool) -> Vec<(String, String)> {
+    let crd: serde_json::Value = serde_yaml::from_str(definition).expect("the CRD is YAML");
+    let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"]["properties"][part];
+    let mut all = descriptions(schema, part);
+    assert!(all.len() > 10, "{part} has fields");
+    all.retain(|(_, text)| !is_good(text));
+    all
+}
+
+/// Whether a text is made of sentences, of which one has at least five words. "Why, in one word." is a clause.
+fn is_sentences(text: &str) -> bool {
+    let begins_clause = ["Whether ", "What ", "Why", "How "].iter().any(|word| text.starts_with(word));
+    let is_whole = text.starts_with(|c: char| c.is_ascii_uppercase()) && text.ends_with('.');
+    is_whole && !begins_clause && text.split(". ").any(|sentence| sentence.split_whitespace().count() >= 5)
+}
+
+/// Whether a text says in sentences what a field is, its default, and who sets it.
+fn is_spec_description(text: &str) -> bool {
+    let setters = ["tenants, within the boundaries", "the controller", "users who may patch BoundariesRevisions"];
+    spec_description(text).is_some_and(|(meaning, _, by)| {
+        is_sentences(meaning) && setters.iter().any(|setter| by.starts_with(setter))
+    })
+}
+
+/// A tenant learns from `kubectl explain` alone what to write, what applies without it, and whether tenants may set it.
+#[test]
+fn spec_field_says_in_sentences_what_it_is_and_its_default_and_who_sets_it() {
     for (name, text) in api::crd_files() {
-        let crd: serde_json::Value = serde_yaml::from_str(&text).expect("the CRD is YAML");
-        let schema = &crd["spec"]["versions"][0]["schema"]["openAPIV3Schema"];
-        let mut missing = vec![];
-        visit(&schema["properties"]["spec"], "spec", &mut missing);
-        visit(&schema["properties"]["status"], "status", &mut missing);
-        assert_eq!(missing, Vec::<String>::new(), "{name}");
+        let bad = bad_descriptions(&text, "spec", is_spec_description);
+        assert!(bad.is_empty(), "{name}: {bad:#?}");
+    }
+}
+
+/// A person who reads a status by `kubectl explain` must not guess the subject of a phrase.
+#[test]
+fn status_field_is_described_in_a_sentence() {
+    for (name, text) in api::crd_files() {
+        let bad = bad_descriptions(&text, "status", is_sentences);
+        assert!(bad.is_empty(), "{name}: {bad:#?}");
     }
 }
 
