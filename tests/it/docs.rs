@@ -10,6 +10,8 @@ use instance_manager::aws::sdk::OPERATIONS;
 use instance_manager::plan::EventReason;
 use serde_json::{Value, json};
 
+use crate::crd::spec_description;
+
 fn path(name: &str) -> PathBuf {
     PathBuf::from(env!("CARGO_MANIFEST_DIR")).join(name)
 }
@@ -245,7 +247,8 @@ const REFERENCES: [(&str, &str, &str, &str); 2] = [
         "instancegroups.yaml",
         "docs/reference.md",
         "# Reference of the InstanceGroup\n\nGenerated from the CustomResourceDefinition by `make golden`; `kubectl explain ig.spec --recursive` shows the same.\n\
-         No field of `spec` is required in a tenant's resource, because the cluster's ConfigMap may supply it.\nRequired fields are checked after the merge.\n",
+         No field of `spec` is required in a tenant's resource, because the cluster's ConfigMap may supply it.\nRequired fields are checked after the merge.\n\
+         A default applies when neither the tenant nor the ConfigMap sets the field.\nTenants set fields within the [boundaries](boundaries.md#merge-rules) and their [policy](boundaries.md#policy).\n",
         "instancegroups",
     ),
     (
@@ -275,7 +278,12 @@ fn reference(definition: &str, introduction: &str, plural: &str) -> String {
     let schema = &version["schema"]["openAPIV3Schema"]["properties"];
     let mut out = introduction.to_owned();
     for part in ["spec", "status"] {
-        let _ = write!(out, "\n## {part}\n\n| field | type | meaning |\n| --- | --- | --- |\n");
+        let columns = if part == "spec" {
+            "| field | type | default | set by | meaning |\n| --- | --- | --- | --- | --- |"
+        } else {
+            "| field | type | meaning |\n| --- | --- | --- |"
+        };
+        let _ = writeln!(out, "\n## {part}\n\n{columns}");
         fields(&schema[part], part, &mut out);
     }
     let _ = write!(out, "\n## Columns of `kubectl get {plural}`\n\n| column | from |\n| --- | --- |\n");
@@ -294,7 +302,11 @@ fn fields(schema: &Value, path: &str, out: &mut String) {
     for (name, field) in schema["properties"].as_object().into_iter().flatten() {
         let path = format!("{path}.{name}");
         let text = field["description"].as_str().unwrap_or_default().replace('\n', " ").replace('|', "\\|");
-        let _ = writeln!(out, "| `{path}` | {} | {text} |", kind(field));
+        let cells = match spec_description(&text) {
+            Some((meaning, default, by)) => format!("{default} | {by} | {meaning}"),
+            None => text,
+        };
+        let _ = writeln!(out, "| `{path}` | {} | {cells} |", kind(field));
         fields(field, &path, out);
         fields(&field["items"], &format!("{path}[]"), out);
     }
