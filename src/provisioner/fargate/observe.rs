@@ -113,7 +113,7 @@ pub(crate) async fn observed_state(
         kept_auth_entries,
         kept_access_entries,
         previous_role: None,
-        has_untagged_role: false,
+        is_own_role_unknown: false,
         rivals: o.group_index.profile_rivals(&r.desired.id, has_created_resources(status)),
         is_derived_role_shared: o.group_index.is_role_shared(&r.derived_role_arn, &key)
             || !o.group_index.aws_auth_users(&r.derived_role_arn, &key).is_empty()
@@ -132,8 +132,10 @@ pub(crate) async fn observed_state(
     if claim.is_some() && (!is_claimed || state.tag_retry_pending) {
         o.process_state.set_role_region_checked(&key);
     }
-    if is_aws_auth_readable {
-        observe_unused_role(o, r, status, &mut state).await?;
+    // The role's entry would stay, and admit any later role of that name.
+    match join::aws_auth_problem(o, &r.desired.cluster).await? {
+        None => observe_unused_role(o, r, status, &mut state).await?,
+        Some(_) => state.is_own_role_unknown = true,
     }
     Ok(state)
 }

@@ -43,8 +43,9 @@ pub struct ObservedState {
     pub entries_of_others: Vec<KeptEntry>,
     /// The controller-created role that was used before the spec named another role.
     pub previous_role: Option<PreviousRole>,
-    /// Whether a role of its name exists without the tags of any group. The tags of the previous role may come back.
-    pub has_untagged_role: bool,
+    /// Whether that role may still exist: a role of its name has lost its tags, which may come back, or the role was not
+    /// read, because aws-auth, which may have its entry, cannot be parsed.
+    pub is_own_role_unknown: bool,
     /// Other groups of the same derived names (`namespace/name`), to which an untagged profile may belong as well.
     pub rivals: BTreeSet<String>,
     /// Whether another group uses the role derived for this group.

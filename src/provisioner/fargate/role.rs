@@ -127,7 +127,7 @@ pub(crate) fn remove_unused(input: &PlanInput, builder: &mut FargatePlanBuilder)
     let is_in_use = input.observed.profiles.iter().any(|profile| profile.role_arn == *arn);
     match &input.observed.previous_role {
         // The record of policies is the reason to look for the role and its entries until they are gone.
-        None if is_in_use || input.observed.has_untagged_role || has_unused_entry(input) => {}
+        None if is_in_use || input.observed.is_own_role_unknown || has_unused_entry(input) => {}
         None => managed.policies.clear(),
         Some(previous) => match reason_to_keep(previous, &managed.policies) {
             // The group's pods run with another role, so nothing waits for this one. The deletion of the group does.

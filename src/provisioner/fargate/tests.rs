@@ -304,12 +304,21 @@ async fn unused_own_role_is_looked_for_until_it_is_gone() {
     for (tags, is_untagged) in [(vec![], true), (ownership_tags("other", &id), false)] {
         stub.update(|d| d.roles.get_mut(&name).expect("the role").tags = tags);
         let found = observed(&[&new], recorded()).await;
-        assert_eq!((found.has_untagged_role, found.previous_role.is_none()), (is_untagged, true));
+        assert_eq!((found.is_own_role_unknown, found.previous_role.is_none()), (is_untagged, true));
         assert_eq!(found.unused_auth_entries, [], "the role stays");
     }
+    let observed_with_broken_aws_auth = async || {
+        let status = serde_json::from_value(recorded()).expect("a status");
+        let (fake, broken) = (FakeCluster::new(&stub).with_map_roles("- {"), RejectedFields::default());
+        let found = resolve_and_observe(&fake.observer(), desired.clone(), broken, &references, &status).await;
+        found.expect("the observed state").expect("a resolved group").1
+    };
+    stub.update(|d| d.roles.get_mut(&name).expect("the role").tags = ownership_tags("demo", &id));
+    let broken = observed_with_broken_aws_auth().await;
+    assert_eq!((broken.is_own_role_unknown, broken.previous_role.is_none()), (true, true), "its entry cannot be removed");
     stub.update(|d| d.roles.clear());
     let gone = observed(&[&new], recorded()).await;
-    assert_eq!((gone.has_untagged_role, gone.unused_auth_entries), (false, vec![entry]));
+    assert_eq!((gone.is_own_role_unknown, gone.unused_auth_entries), (false, vec![entry]));
 }
 
 /// A user took the tags off the role that the controller created. Without an event, no user would know that the

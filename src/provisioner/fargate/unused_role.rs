@@ -55,7 +55,7 @@ pub(crate) async fn observe_unused_role(
             is_deleted
         }
         Some(role) => {
-            state.has_untagged_role = !has_foreign_tags(&role.tags, &r.ownership_tags);
+            state.is_own_role_unknown = !has_foreign_tags(&role.tags, &r.ownership_tags);
             false
         }
     };

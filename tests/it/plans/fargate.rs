@@ -267,7 +267,7 @@ fn new_group(extra: &str) -> Scenario {
         entries_of_others: vec![],
         unused_access_entries: vec![],
         previous_role: None,
-        has_untagged_role: false,
+        is_own_role_unknown: false,
         rivals: Default::default(),
         is_derived_role_shared: false,
         unseen_tags: Default::default(),
@@ -781,7 +781,7 @@ fn own_role_stays_recorded_until_it_is_gone() {
     let rebuilt = pass(lost, 1);
     let policy = rebuilt.resolved.managed_policy.clone();
     assert_eq!(policies(&rebuilt), std::slice::from_ref(&policy));
-    let untagged = settle(rebuilt.clone().with(|s| s.observed.has_untagged_role = true));
+    let untagged = settle(rebuilt.clone().with(|s| s.observed.is_own_role_unknown = true));
     assert_eq!((untagged.step_names(), untagged.observed.profiles.len()), (vec![], 1));
     assert_eq!(policies(&untagged), [policy], "the tags may come back");
     assert_eq!(policies(&settle(rebuilt)), Vec::<String>::new());

@@ -122,7 +122,9 @@ async fn exchanged_at(
     let has_instances = state.scaling_group.as_ref().is_some_and(|group| !group.instances.is_empty());
     let is_previous = |arn: &&String| **arn != resolved.role_arn && **arn != resolved.derived_role_arn;
     let before = status.nodes_instance_role_arn.as_ref().filter(|arn| has_instances && is_previous(arn));
-    if let Some(before) = before {
+    // A role that the spec named before, and that no version was launched with, is in another profile.
+    let runs_with_profile = !resolved.own_role && launched_profiles(resolved, state).contains(name_of(&resolved.profile_arn));
+    if let Some(before) = before.filter(|_| runs_with_profile) {
         let launched = launched_roles(o, resolved, state).await?;
         // With another profile in the spec, the nodes run with that of the role before, which still has it.
         if !launched.is_empty() && !launched.contains(before) {
@@ -159,14 +161,24 @@ async fn runs_with(
     Ok(launched_roles(o, resolved, state).await?.contains(role_arn))
 }
 
-/// The roles in the instance profiles that the group launches or runs instances with, by AWS's data about the versions that
-/// they are launched from.
+/// The roles in the instance profiles that the group launches or runs instances with.
 async fn launched_roles(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
     state: &ObservedState,
 ) -> ObserveResult<BTreeSet<String>> {
-    let (Some(group), template) = (&state.scaling_group, state.template.as_ref()) else { return Ok(BTreeSet::new()) };
+    let mut roles = BTreeSet::new();
+    for name in launched_profiles(resolved, state) {
+        let profile = o.inventory.profile(name, o.shared_max_cache_age).await.map_err(ObserveError::Aws)?;
+        roles.extend(profile.and_then(|profile| profile.role).map(|role| role.arn));
+    }
+    Ok(roles)
+}
+
+/// The names of the instance profiles that the group launches or runs instances with, by AWS's data about the versions
+/// that they are launched from.
+fn launched_profiles<'a>(resolved: &'a ResolvedGroup, state: &'a ObservedState) -> BTreeSet<&'a str> {
+    let (Some(group), template) = (&state.scaling_group, state.template.as_ref()) else { return BTreeSet::new() };
     let pins = group.template.iter().chain(group.instances.iter().filter_map(|instance| instance.template.as_ref()));
     let numbers: BTreeSet<_> = pins
         .filter(|pin| template.is_some_and(|template| template.id == pin.id))
@@ -176,13 +188,12 @@ async fn launched_roles(
     let versions = numbers.iter().filter_map(|number| state.versions.get(number));
     let contents = versions.map(|version| version.data.as_ref().unwrap_or(&resolved.template_data));
     let launched = contents.chain(&state.launch_configuration);
-    let profiles = launched.filter_map(|data| data.profile_arn.rsplit('/').next()).filter(|name| !name.is_empty());
-    let mut roles = BTreeSet::new();
-    for name in profiles.collect::<BTreeSet<_>>() {
-        let profile = o.inventory.profile(name, o.shared_max_cache_age).await.map_err(ObserveError::Aws)?;
-        roles.extend(profile.and_then(|profile| profile.role).map(|role| role.arn));
-    }
-    Ok(roles)
+    launched.map(|data| name_of(&data.profile_arn)).filter(|name| !name.is_empty()).collect()
+}
+
+/// The name in the ARN of an instance profile, which may have a path.
+fn name_of(profile_arn: &str) -> &str {
+    profile_arn.rsplit('/').next().unwrap_or_default()
 }
 
 /// Whether it is the role that the controller created, and instances still run with it. It is then deleted later, with its

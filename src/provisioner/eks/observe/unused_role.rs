@@ -1,8 +1,8 @@
 //! Reads the role that the controller created for a group whose spec names another role now.
 
 use crate::api::InstanceGroupStatus;
-use crate::aws::{InstanceProfile, Role};
-use crate::ownership::{has_ownership_tags, is_owned};
+use crate::aws::{InstanceProfile, Role, Tag};
+use crate::ownership::{has_foreign_tags, has_ownership_tags, is_owned};
 use crate::provisioner::eks::delete::is_standard_policy;
 use crate::provisioner::eks::observed::{ObservedState, UnusedRole};
 use crate::provisioner::eks::resolve::ResolvedGroup;
@@ -48,12 +48,21 @@ pub(crate) async fn observe(
     let adopted = managed.adopted.clone().unwrap_or_default();
     let ownership = &resolved.ownership_tags;
     let profile = iam.get_profile(name).await.map_err(aws)?;
-    let profile = profile.filter(|p| is_owned(&p.id, &p.tags, adopted.profile.as_ref(), ownership));
+    let is_our_profile = |p: &InstanceProfile| is_owned(&p.id, &p.tags, adopted.profile.as_ref(), ownership);
+    let ours = |role: &Role| is_owned(&role.id, &role.tags, adopted.role.as_ref(), ownership);
+    // A user may have taken the tags off, which may come back. Nothing would look for the role without its record.
+    let is_untagged = |tags: &[Tag]| !has_foreign_tags(tags, ownership);
+    if profile.as_ref().is_some_and(|p| !is_our_profile(p) && is_untagged(&p.tags)) {
+        return Ok(None);
+    }
+    let profile = profile.filter(is_our_profile);
     if runs_instances(o, profile.as_ref()).await? {
         return Ok(None);
     }
-    let ours = |role: &Role| is_owned(&role.id, &role.tags, adopted.role.as_ref(), ownership);
     let found = iam.get_role(name).await.map_err(aws)?;
+    if found.as_ref().is_some_and(|role| !ours(role) && is_untagged(&role.tags)) {
+        return Ok(None);
+    }
     let is_of_others = found.as_ref().is_some_and(|role| !ours(role));
     let role = found.filter(ours);
     let (mut attached_policies, mut inline_policies) = (Vec::new(), Vec::new());

@@ -78,6 +78,7 @@ async fn entry_of_a_role_that_was_exchanged_in_the_profile_of_running_nodes_stay
     let (before, given) = ("arn:aws:iam::1:role/before", "arn:aws:iam::1:role/given");
     (resolved.own_role, resolved.role_arn) = (false, given.into());
     resolved.template_data.profile_arn = "arn:aws:iam::1:instance-profile/nodes".into();
+    resolved.profile_arn = resolved.template_data.profile_arn.clone();
     let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
     let group = ScalingGroup {
         template: Some(pin.clone()),
@@ -103,17 +104,18 @@ async fn entry_of_a_role_that_was_exchanged_in_the_profile_of_running_nodes_stay
     });
     let entry = AuthEntry::for_nodes(before, false);
     let map_roles = aws_auth::add_entries(None, std::slice::from_ref(&entry)).unwrap().unwrap();
-    let found = async |last_role: &str, exchanged_at: Option<&str>, hash: &str| {
+    let found_by = async |resolved: &ResolvedGroup, last_role: &str, exchanged_at: Option<&str>, hash: &str| {
         let status = json!({
             "nodesInstanceRoleArn": last_role,
             "managed": {"authEntries": [before, given], "roleExchangedAt": exchanged_at},
             "template": {"id": "lt-1", "version": "1", "hash": hash},
         });
         let status = serde_json::from_value(status).expect("a status");
-        let found = observe_group(&stub, &resolved, &map_roles, &status).await.expect("a state").previous_roles;
+        let found = observe_group(&stub, resolved, &map_roles, &status).await.expect("a state").previous_roles;
         assert_eq!(found.recorded_auth_entries, [before]);
         (found.exchanged_at.map(|at| at.to_string()), found.unused_auth_entries)
     };
+    let found = async |last_role: &str, at: Option<&str>, hash: &str| found_by(&resolved, last_role, at, hash).await;
     let stays = |since: &str| (Some(since.to_owned()), vec![]);
     let (hash, unused) = (resolved.fingerprint.hash.as_str(), (None, vec![entry.clone()]));
     assert_eq!(found(before, None, hash).await, stays("1970-01-01T00:00:00Z"), "noticed now");
@@ -121,6 +123,12 @@ async fn entry_of_a_role_that_was_exchanged_in_the_profile_of_running_nodes_stay
     assert_eq!(found(given, Some(earlier), hash).await, stays(earlier));
     assert_eq!(found(given, Some("1969-12-31T12:00:00Z"), hash).await, unused, "12 hours are over");
     assert_eq!(found(given, None, hash).await, unused, "nothing was exchanged: the nodes were replaced");
+    // The spec named the role before for a while, and no version was created with it.
+    let other_profile = ResolvedGroup { profile_arn: "arn:aws:iam::1:instance-profile/other".into(), ..resolved.clone() };
+    let own_role = ResolvedGroup { own_role: true, ..resolved.clone() };
+    for resolved in [other_profile, own_role] {
+        assert_eq!(found_by(&resolved, before, None, hash).await, unused, "no node ran with it");
+    }
     stub.update(|d| {
         let description = Some(Fingerprint { hash: "before".into(), parts: Default::default() }.to_description());
         let data = resolved.template_data.clone();

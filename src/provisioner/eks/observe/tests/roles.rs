@@ -226,6 +226,15 @@ async fn own_role_stays_while_an_instance_outside_of_the_group_runs_with_it() {
     assert_eq!(found(&map_roles).await.previous_roles.unused_auth_entries, [entry]);
     let unused = found("").await.unused_role.expect("nothing uses it any more");
     assert!(unused.role.is_some() && unused.profile.is_some());
+    // Without the record of its policies, nothing would look for it again.
+    let tags = resolved.iam_tags();
+    for (role_tags, profile_tags) in [(&tags, &vec![]), (&vec![], &tags), (&vec![], &vec![])] {
+        stub.update(|d| {
+            d.roles.values_mut().for_each(|role| role.tags.clone_from(role_tags));
+            d.profiles.values_mut().for_each(|profile| profile.tags.clone_from(profile_tags));
+        });
+        assert!(found("").await.unused_role.is_none(), "a user took tags off, which may come back");
+    }
 }
 
 /// A user put the group's role into an instance profile of their own. IAM deletes no such role, and what launches with
