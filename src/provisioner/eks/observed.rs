@@ -24,7 +24,8 @@ use crate::rotation::{ClusterHealth, Drains, LostNode, NodeView};
 /// An observed launch template version.
 #[derive(Clone, Debug)]
 pub struct ObservedVersion {
-    /// The fingerprint in its description; `None` when the controller did not create it.
+    /// The fingerprint in its description, or the desired one if the content is the same; `None` when the controller did
+    /// not create it.
     pub fingerprint: Option<Fingerprint>,
     /// Its content; `None` when only the hash in the status is known.
     pub data: Option<TemplateData>,

@@ -301,6 +301,8 @@ fn record_spot_recommendation(input: &PlanInput, builder: &mut PlanBuilder) {
     let has_ended = |r: &&SpotRecommendation| r.ended != Some(true) && r.over != price;
     if let Some(old) = input.status.spot_recommendation.as_ref().filter(has_ended)
         && found.is_none()
+        // The group's policy sets its own price, and follows no recommendation meanwhile.
+        && input.resolved.desired.mixed_instances.is_none()
         && !input.resolved.broken.contains(Part::Launch)
     {
         let ended = SpotRecommendation { ended: Some(true), ..old.clone() };

@@ -1472,6 +1472,13 @@ fn subnets_that_leave_the_spec_are_chosen_by_eks_again() {
     let subnets: Vec<_> = scenario.observed.profiles.iter().map(|p| &p.subnets).collect();
     assert_eq!(subnets, [&chosen()]);
     assert!(scenario.status.fargate.as_ref().expect("a record").subnets.is_empty(), "{:?}", scenario.status.fargate);
+    // The spec lists them for a while. The profile was created without a list, and another one would have the same name.
+    let mut listed = scenario.with_spec("eks-fargate: {subnets: [subnet-1, subnet-2]}");
+    let plan = listed.plan();
+    listed.apply_records(&plan);
+    assert_eq!(listed.status.fargate.as_ref().expect("a record").subnets.len(), 1);
+    let again = settle(listed.with_spec("eks-fargate: {subnets: []}"));
+    assert_eq!(again.plan().outcome, Outcome::Converged);
 }
 
 /// A user removed the status, or the Keiko controller created the profile. Its pods would stay in the subnets that leave

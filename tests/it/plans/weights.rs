@@ -1,7 +1,7 @@
 //! Weights in a group with a mixed instances policy: how they are added and changed, and how nodes are removed.
 
 use instance_manager::plan::EksStep;
-use instance_manager::plan::{NodeStep, Step};
+use instance_manager::plan::{NodeStep, ObjectStep, Step};
 use instance_manager::rotation::DrainView;
 
 use super::*;
@@ -347,4 +347,29 @@ proptest! {
         let rest = group.nodes.values().map(|(weight, _)| *weight).min().unwrap_or(0);
         prop_assert!(group.capacity() >= max.min(capacity) && (group.capacity() - max < rest.max(1)), "{:?}", group);
     }
+}
+
+/// A tenant tries a mixed instances policy, which has its own price. The group would ignore the recommendation for good
+/// once the policy leaves the spec.
+#[test]
+fn recommendation_outlives_a_policy_and_ends_with_another_price() {
+    let recommended = |over: &str| SpotRecommendation {
+        use_spot: true,
+        spot_price: "0.05".into(),
+        given: "2026-01-01T00:00:00Z".into(),
+        namespace: None,
+        over: over.into(),
+        ended: None,
+    };
+    let ends = |spec: &str| {
+        let scenario = converged_with(resolved(spec, &[])).with(|s| s.status.spot_recommendation = Some(recommended("0.08")));
+        let steps = scenario.plan().steps;
+        let is_end = |step: &Step| match step {
+            Step::Object(ObjectStep::UpdateStatus { status }) => status["spotRecommendation"]["ended"] == true,
+            _ => false,
+        };
+        steps.iter().any(|planned| is_end(&planned.step))
+    };
+    assert!(!ends(&format!("eks: {{configuration: {{spotPrice: '0.08', {LIGHT}}}}}")));
+    assert!(ends("eks: {configuration: {spotPrice: '0.1'}}"));
 }

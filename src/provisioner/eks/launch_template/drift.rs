@@ -96,6 +96,11 @@ fn spec_name(field: &str) -> String {
     }
 }
 
+/// Whether two contents launch the same nodes.
+pub(crate) fn is_same_content(a: &TemplateData, b: &TemplateData) -> bool {
+    with_sorted_devices(a) == with_sorted_devices(b)
+}
+
 /// AWS returns devices in its own order, so both sides are sorted before they are compared.
 fn with_sorted_devices(data: &TemplateData) -> TemplateData {
     let mut data = data.clone();

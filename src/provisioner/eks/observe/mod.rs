@@ -17,6 +17,7 @@ use std::time::Duration;
 
 use super::attribute_names;
 use super::launch_configuration;
+use super::launch_template::drift;
 use super::launch_template::fingerprint::Fingerprint;
 use super::launch_template::pin_state::{PinState, pin_state};
 use super::launch_template::tags;
@@ -483,8 +484,16 @@ async fn versions(
     if in_use.iter().all(|number| read.iter().any(|version| version.number == *number)) {
         o.inventory.confirm_versions(template);
     }
+    let fingerprint = |v: &crate::aws::TemplateVersion| {
+        let own = Fingerprint::parse(v.description.as_deref())?;
+        // Some inputs can be written in several ways, such as the name of a `userData` entry or the order of volumes. Nodes
+        // are the same, so none is replaced.
+        let is_same =
+            !resolved.broken.contains(Part::Launch) && drift::is_same_content(&v.data, &resolved.template_data);
+        Some(if is_same { resolved.fingerprint.clone() } else { own })
+    };
     let has_desired_content = |v: &Arc<crate::aws::TemplateVersion>| {
-        Fingerprint::parse(v.description.as_deref()).is_some_and(|f| f.hash == resolved.fingerprint.hash)
+        fingerprint(v).is_some_and(|found| found.hash == resolved.fingerprint.hash)
     };
     let is_adopted = recorded
         .is_some_and(|t| t.adopted_version == t.version && t.adopted_hash.as_ref() == Some(&resolved.fingerprint.hash));
@@ -494,9 +503,8 @@ async fn versions(
     let is_known =
         keeps_version || o.is_forecast || read.iter().any(has_desired_content) || (group.is_some() && is_adopted);
     let all = if is_known { read } else { o.inventory.all_versions(&template.id).await.map_err(ObserveError::Aws)? };
-    let version = |v: Arc<crate::aws::TemplateVersion>| {
-        (v.number, ObservedVersion::new(Fingerprint::parse(v.description.as_deref()), Some(v.data.clone())))
-    };
+    let version =
+        |v: Arc<crate::aws::TemplateVersion>| (v.number, ObservedVersion::new(fingerprint(&v), Some(v.data.clone())));
     Ok(all.into_iter().map(version).collect())
 }
 

@@ -5,6 +5,7 @@ mod auth_entries;
 mod resources;
 mod roles;
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use serde_json::{Value, json};
@@ -17,8 +18,8 @@ use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::samples::{cluster, instance, network_object, scaling_activity, scaling_group};
 use crate::aws::{
-    AccessEntry, AwsErrorKind, Cluster, Instance, InstanceProfile, LaunchTemplate, Role, ScalingActivity, ScalingGroup,
-    Tag, TemplatePin, TemplateVersion, WarmPool, WarmSizes,
+    AccessEntry, AwsErrorKind, BlockDevice, Cluster, Instance, InstanceProfile, LaunchTemplate, Role, ScalingActivity,
+    ScalingGroup, Tag, TemplateData, TemplatePin, TemplateVersion, WarmPool, WarmSizes,
 };
 use crate::provisioner::eks::launch_template::fingerprint::Fingerprint;
 use crate::provisioner::eks::names::GroupNames;

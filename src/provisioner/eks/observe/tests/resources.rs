@@ -104,6 +104,45 @@ async fn version_in_use_is_read_again_after_each_failed_launch() {
     }
 }
 
+/// The inputs name a `userData` entry, and may list volumes in another order. Every node of the group would be replaced by an
+/// equal one.
+#[tokio::test]
+async fn version_with_equal_content_is_the_desired_one_whatever_its_inputs_are() {
+    let (stub, mut resolved) = (Arc::new(FakeAws::default()), resolved());
+    let device = |name: &str| BlockDevice {
+        name: name.into(),
+        volume_type: None,
+        size: Some(8),
+        iops: None,
+        throughput: None,
+        delete_on_termination: true,
+        encrypted: None,
+        snapshot_id: None,
+    };
+    resolved.template_data.devices = vec![device("/dev/xvda"), device("/dev/xvdb")];
+    let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
+    let group = ScalingGroup { template: Some(pin), ..scaling_group(&resolved.names.scaling_group) };
+    let (cluster, template) = (FakeCluster::new(&stub), own_template(&resolved));
+    let status = json!({"template": {"id": "lt-1", "version": "1", "hash": "before"}});
+    let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+    let before = Fingerprint { hash: "before".into(), parts: BTreeMap::new() };
+    let hash_of = async |description: Option<String>, data: TemplateData| {
+        let version = TemplateVersion { template_id: "lt-1".into(), number: 1, description, data };
+        stub.update(|d| d.versions = vec![version]);
+        cluster.observer().inventory.remove_versions("lt-1", &[1]);
+        let found =
+            super::super::versions(&cluster.observer(), &resolved, &status, Some(&group), Some(&template)).await;
+        found.expect("an answer")[&1].fingerprint.as_ref().map(|print| print.hash.clone())
+    };
+    let mut same = resolved.template_data.clone();
+    same.devices.reverse();
+    let other = TemplateData { image_id: "ami-other".into(), ..same.clone() };
+    let (ours, desired) = (Some(before.to_description()), Some(resolved.fingerprint.hash.clone()));
+    assert_eq!(hash_of(ours.clone(), same.clone()).await, desired);
+    assert_eq!(hash_of(ours, other).await, Some(before.hash));
+    assert_eq!(hash_of(None, same).await, None, "another controller made it: the adoption records what it stands for");
+}
+
 /// EC2 deletes a launch template that a scaling group refers to, and a user's scaling group would launch nothing any
 /// more.
 #[tokio::test]
