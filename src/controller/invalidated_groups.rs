@@ -12,7 +12,7 @@ use super::planner::Planning;
 use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
 use crate::index::invalid_groups::Rejection;
-use crate::plan::Outcome;
+use crate::plan::{FieldRejection, Outcome};
 use crate::rollout::has_texts;
 
 /// How many polls in a row must find no further group before the summary is published.
@@ -51,14 +51,13 @@ fn new_rejection(old: &InstanceGroupStatus, planned: &Planning) -> Option<Reject
 fn rejection(planned: &Planning) -> Option<Rejection> {
     let plan = &planned.plan;
     planned.failure_reason?;
-    let rejected = plan.condition_updates.iter().find(|u| u.condition_type == condition::FIELDS_REJECTED && u.status);
-    match (rejected, &plan.outcome) {
-        (Some(update), _) => Some(Rejection { reason: update.reason.clone(), message: update.message.clone() }),
-        (None, Outcome::Blocked { reason, message, .. }) => {
-            Some(Rejection { reason: reason.to_string(), message: message.clone() })
+    let (reason, message) = match (&plan.rejected_fields, &plan.outcome) {
+        (Some(FieldRejection { reason, message }), _) | (None, Outcome::Blocked { reason, message, .. }) => {
+            (reason, message)
         }
-        (None, _) => None,
-    }
+        (None, _) => return None,
+    };
+    Some(Rejection { reason: reason.to_string(), message: message.clone() })
 }
 
 /// Counts the group if the active revision makes it invalid, records that for its status, and schedules the summary.

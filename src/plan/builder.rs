@@ -12,9 +12,10 @@ use super::outcome::{Outcome, Phase, Recheck, with_others};
 use super::persistent_failure::PersistentFailure;
 use super::stalled_reason::Reason;
 use super::step::{ObjectStep, Step};
-use super::types::{Plan, PlannedStep, StatusUpdate};
+use super::types::{FieldRejection, Plan, PlannedStep, StatusUpdate};
 use super::write::{Dependents, Write, last_value, last_values};
 use crate::api::GroupId;
+use crate::api::names::condition;
 
 /// A plan under construction. Planners append to it in the order in which their steps must run.
 ///
@@ -45,6 +46,10 @@ pub struct PlanBuilder {
     pub outcome: Option<Outcome>,
     /// Conditions other than Ready, Reconciling and Stalled.
     pub condition_updates: Vec<ConditionUpdate>,
+    /// See [`Plan::rejected_fields`].
+    pub rejected_fields: Option<FieldRejection>,
+    /// See [`Plan::adoption`]. Set it with [`PlanBuilder::report_adoption`].
+    pub adoption: Option<String>,
     /// Events to publish when the plan has been applied.
     pub events: Vec<Event>,
     /// Why new nodes cannot join; blocks the group once nothing else is left to do.
@@ -87,6 +92,17 @@ impl PlanBuilder {
     /// Adds a field of `status.managed` to the record.
     pub(crate) fn record_managed(&mut self, field: &str, value: Value) {
         self.recorded.get_or_insert_with(|| json!({}))["managed"][field] = value;
+    }
+
+    /// Reports that the plan adopts resources, and how they differ from the spec.
+    pub(crate) fn report_adoption(&mut self, differences: String) {
+        self.condition_updates.push(ConditionUpdate {
+            condition_type: condition::ADOPTED,
+            status: true,
+            reason: "ResourcesAdopted".into(),
+            message: differences.clone(),
+        });
+        self.adoption = Some(differences);
     }
 
     /// Whether the plan has a step that the following parts of the plan must wait for. A status write is none, nor is a
@@ -159,6 +175,8 @@ impl PlanBuilder {
             other_outcomes,
             status_update: self.status_update,
             condition_updates: self.condition_updates,
+            rejected_fields: self.rejected_fields,
+            adoption: self.adoption,
             events: self.events,
             evictions_end: self.evictions_end,
             node_usage: self.node_usage,

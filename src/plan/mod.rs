@@ -32,5 +32,5 @@ pub use step::{
     EksStep, FargateStep, IamStep, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PodRef, Step, StepFields,
     StepInfo, StrategyStep, UncordonReason,
 };
-pub use types::{Plan, PlannedStep, StatusUpdate};
+pub use types::{FieldRejection, Plan, PlannedStep, StatusUpdate};
 pub use write::Write;

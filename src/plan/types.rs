@@ -10,7 +10,9 @@ use super::drift::Drift;
 use super::event::{ConditionUpdate, Event};
 use super::node_usage::NodeUsage;
 use super::outcome::Outcome;
+use super::stalled_reason::Reason;
 use super::step::Step;
+use crate::api::names::condition;
 
 /// Everything that one pass does to one group.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -30,6 +32,12 @@ pub struct Plan {
     pub status_update: StatusUpdate,
     /// Conditions other than Ready, Reconciling and Stalled.
     pub condition_updates: Vec<ConditionUpdate>,
+    /// The fields of the spec that the plan cannot use; `None` when it uses all of them.
+    #[serde(skip)]
+    pub rejected_fields: Option<FieldRejection>,
+    /// How the resources that the plan adopts differ from the spec; `None` when it adopts none.
+    #[serde(skip)]
+    pub adoption: Option<String>,
     /// Events to publish when the plan has been applied.
     pub events: Vec<Event>,
     /// When instances are terminated although budgets block evictions, because the group is being deleted.
@@ -80,6 +88,32 @@ impl PlannedStep {
     /// The reasons in one line; empty when there are none.
     pub(crate) fn why(&self) -> String {
         self.reasons.iter().map(ToString::to_string).collect::<Vec<_>>().join("; ")
+    }
+}
+
+/// Fields of the spec that a plan cannot use. The group goes on with everything else.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FieldRejection {
+    /// Reason of the first field.
+    pub reason: Reason,
+    /// What is wrong with each field and what to do, and what the group keeps because of it.
+    pub message: String,
+}
+
+impl FieldRejection {
+    /// The outcome of a group that is otherwise as desired.
+    pub(crate) fn outcome(&self) -> Outcome {
+        Outcome::Blocked { reason: self.reason, message: self.message.clone(), is_deleting: false }
+    }
+
+    /// The condition that names the fields, also while other changes are in progress.
+    pub(crate) fn condition(&self) -> ConditionUpdate {
+        ConditionUpdate {
+            condition_type: condition::FIELDS_REJECTED,
+            status: true,
+            reason: self.reason.to_string(),
+            message: self.message.clone(),
+        }
     }
 }
 

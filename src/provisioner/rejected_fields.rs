@@ -13,7 +13,7 @@ use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
 use crate::api::spec_error::{MissingValue, SpecError, first_reason, join_messages};
 use crate::boundaries::MergedSpec;
-use crate::plan::{ConditionUpdate, Outcome, Reason};
+use crate::plan::{ConditionUpdate, FieldRejection, Outcome, PlanBuilder, Reason};
 
 /// What depends on a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -187,7 +187,8 @@ impl RejectedFields {
     /// Reason and message of the errors of fields that one of these parts depends on; `None` without any.
     pub(crate) fn problem_of(&self, parts: &[Part]) -> Option<(Reason, String)> {
         let found = self.0.iter().filter(|(dependent, _)| dependent.iter().any(|part| parts.contains(part)));
-        Self(found.cloned().collect(), ValueSources::default()).problem()
+        let FieldRejection { reason, message } = Self(found.cloned().collect(), ValueSources::default()).problem()?;
+        Some((reason, message))
     }
 
     /// Reason and message of all errors, without what the group keeps because of them; `None` when every field can be used.
@@ -196,8 +197,8 @@ impl RejectedFields {
         (!errors.is_empty()).then(|| (first_reason(&errors), join_messages(&errors)))
     }
 
-    /// Reason and message of all errors; `None` without any.
-    fn problem(&self) -> Option<(Reason, String)> {
+    /// All errors, with what the group keeps because of them; `None` without any.
+    fn problem(&self) -> Option<FieldRejection> {
         let (reason, errors) = self.rejection()?;
         let mut kept: Vec<_> = self.0.iter().flat_map(|(parts, _)| *parts).copied().collect();
         kept.sort_unstable();
@@ -210,27 +211,32 @@ impl RejectedFields {
                 format!("{errors}. Until then, the group keeps {rest}{last}; other changes are applied")
             }
         };
-        Some((reason, message))
+        Some(FieldRejection { reason, message })
     }
 
     /// The outcome of a group that is otherwise as desired; `None` when every field can be used.
     pub(crate) fn outcome(&self) -> Option<Outcome> {
-        self.problem().map(|(reason, message)| Outcome::Blocked { reason, message, is_deleting: false })
+        self.problem().map(|found| found.outcome())
     }
 
-    /// The condition that names the fields, also while other changes are in progress; `None` when there is nothing to
-    /// report.
-    pub(crate) fn condition(&self, status: &InstanceGroupStatus) -> Option<ConditionUpdate> {
+    /// Reports the fields, or that every field can be used again.
+    pub(crate) fn report(&self, status: &InstanceGroupStatus, builder: &mut PlanBuilder) {
+        builder.rejected_fields = self.problem();
+        builder.condition_updates.extend(self.condition(status));
+    }
+
+    /// The condition that names the fields; `None` when there is nothing to report.
+    fn condition(&self, status: &InstanceGroupStatus) -> Option<ConditionUpdate> {
         let was_set = || status.conditions.iter().any(|c| c.r#type == condition::FIELDS_REJECTED && c.is_true());
-        let update = |status, reason, message| ConditionUpdate {
+        let ended = || ConditionUpdate {
             condition_type: condition::FIELDS_REJECTED,
-            status,
-            reason,
-            message,
+            status: false,
+            reason: "NoneRejected".into(),
+            message: String::new(),
         };
         match self.problem() {
-            Some((reason, message)) => Some(update(true, reason.to_string(), message)),
-            None => was_set().then(|| update(false, "NoneRejected".into(), String::new())),
+            Some(found) => Some(found.condition()),
+            None => was_set().then(ended),
         }
     }
 }

@@ -25,6 +25,8 @@ fn plan(outcome: Outcome) -> Plan {
         other_outcomes: vec![],
         status_update: StatusUpdate { fields: BTreeMap::from([("nodes".to_owned(), nodes)]), nodes_ready: None },
         condition_updates: vec![],
+        rejected_fields: None,
+        adoption: None,
         events: vec![],
         evictions_end: None,
         node_usage: None,

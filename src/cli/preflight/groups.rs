@@ -6,7 +6,6 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 
 use super::{Finding, PreflightCheck};
-use crate::api::names::condition;
 use crate::api::{InstanceGroup, ProvisionerKind};
 use crate::aws::{Cluster, LaunchTemplate};
 use crate::cli::args::{PreflightArgs, Target};
@@ -72,12 +71,7 @@ async fn check_group(
     };
     let planning = &planned.planning;
     let found = planning.snapshot.as_ref().map(|s| (s.cluster().to_owned(), s.launch_template().cloned()));
-    let adopted = planning
-        .plan
-        .condition_updates
-        .iter()
-        .find(|update| update.condition_type == condition::ADOPTED && update.status);
-    let adopted = adopted.map(|update| update.message.clone());
+    let adopted = planning.plan.adoption.clone();
     let plan = GroupPlan::new(group, planned, &snapshot.planner, now);
     let nodes = plan.nodes_to_rotate.len();
     let (finding, message) = match plan.change {

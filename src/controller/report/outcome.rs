@@ -130,7 +130,7 @@ fn only_tag_failures(applied: &Applied) -> bool {
             Outcome::Progressing { phase: Phase::Modifying, recheck: Recheck::Immediately, .. }
                 | Outcome::Progressing { phase: Phase::Deleting, .. }
         )
-        && plan.condition_updates.iter().all(|update| update.condition_type != condition::ADOPTED)
+        && plan.adoption.is_none()
 }
 
 /// The IAM actions that are missing to change tags, sorted, so that the order of the steps does not change the message.

@@ -9,13 +9,12 @@ use super::input::PlanInput;
 use super::role::region::{claim_of, role_of_other_region};
 use super::scaling_group::subnets;
 use super::{names, observed, warm_pool};
-use crate::api::names::condition;
 use crate::api::{AdoptedResources, TemplateStatus};
 use crate::aws::{LaunchTemplate, ScalingGroup, Tag, TemplateData};
 use crate::ownership;
 use crate::ownership::{has_ownership_tags, tagging_denied_condition};
 use crate::plan::EksStep;
-use crate::plan::{ConditionUpdate, Drift, IamStep, ObjectStep, PlanBuilder};
+use crate::plan::{Drift, IamStep, ObjectStep, PlanBuilder};
 use crate::provisioner::role_region::RegionClaim;
 
 /// What the scaling group launches instances from at its adoption.
@@ -62,12 +61,7 @@ pub(crate) fn adopt_group(
     let message = summarize(input, found);
     tag_resources(input, found, &message, builder);
     builder.push(ObjectStep::UpdateStatus { status: json!({ "template": template }) });
-    builder.condition_updates.push(ConditionUpdate {
-        condition_type: condition::ADOPTED,
-        status: true,
-        reason: "ResourcesAdopted".into(),
-        message,
-    });
+    builder.report_adoption(message);
 }
 
 /// The message of the adoption: how the group differs from the spec.
@@ -181,12 +175,7 @@ pub(crate) fn retry_tagging(input: &PlanInput, group: &ScalingGroup, builder: &m
     let recorded = input.status.managed.as_ref().and_then(|managed| managed.adopted.as_ref()?.summary.clone());
     let message = recorded.unwrap_or_else(|| summarize(input, &found));
     tag_resources(input, &found, &message, builder);
-    builder.condition_updates.push(ConditionUpdate {
-        condition_type: condition::ADOPTED,
-        status: true,
-        reason: "ResourcesAdopted".into(),
-        message,
-    });
+    builder.report_adoption(message);
 }
 
 /// How the adopted content differs from the spec, and how many nodes run an older one.

@@ -211,7 +211,7 @@ fn report_rejected_fields(input: &PlanInput, builder: &mut PlanBuilder) {
     if input.resolved.desired.crd_strategy.is_some() && rotation::crd_strategy::outdated_count(&members) == 0 {
         rejected.extend(&[Part::Rotation], rotation::crd_strategy::submission_problem(input));
     }
-    builder.condition_updates.extend(rejected.condition(input.status));
+    rejected.report(input.status, builder);
 }
 
 fn record_join_times(input: &PlanInput, builder: &mut PlanBuilder) {

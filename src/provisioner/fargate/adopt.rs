@@ -4,12 +4,11 @@ use super::drift::immutable_drift;
 use super::input::PlanInput;
 use super::observed::ObservedProfiles;
 use super::plan_builder::FargatePlanBuilder;
-use crate::api::names::condition;
 use crate::aws::Tag;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::ownership::{has_foreign_tags, has_ownership_tags, tagging_blocked};
 use crate::plan::FargateStep;
-use crate::plan::{ConditionUpdate, Drift, IamStep, Outcome};
+use crate::plan::{Drift, IamStep, Outcome};
 use crate::provisioner::role_region::{RegionClaim, region_claim};
 
 /// Tags an adopted profile and reports how it differs from the spec. Until the spec changes, the profile counts as up to
@@ -26,12 +25,7 @@ pub(crate) fn profile(input: &PlanInput, found: &ObservedProfiles, builder: &mut
         builder.slot.status.adopted_hash = Some(input.resolved.hash.clone());
     }
     tag_adopted(input, profile, builder);
-    builder.plan.condition_updates.push(ConditionUpdate {
-        condition_type: condition::ADOPTED,
-        status: true,
-        reason: "ResourcesAdopted".into(),
-        message: adoption_message(input, profile),
-    });
+    builder.plan.report_adoption(adoption_message(input, profile));
 }
 
 /// Tags the recorded profiles again whose tags were all removed. Returns the outcome while AWS denies tagging; it is retried

@@ -41,7 +41,7 @@ pub fn plan(input: &PlanInput) -> Plan {
         }
         None => {
             builder.plan.ensure_finalizer(&input.resolved.desired.id);
-            builder.plan.condition_updates.extend(input.resolved.broken.condition(input.status));
+            input.resolved.broken.report(input.status, &mut builder.plan);
             plan_profiles(input, &found, &mut builder);
             let broken = input.resolved.broken.outcome();
             broken.into_iter().chain(conflict).for_each(|outcome| builder.plan.set_outcome_once(outcome));

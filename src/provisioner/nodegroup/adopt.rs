@@ -3,8 +3,7 @@
 use super::drift::{immutable_drift, version_drift};
 use super::input::PlanInput;
 use super::observed::ObservedNodegroup;
-use crate::api::names::condition;
-use crate::plan::{ConditionUpdate, PlanBuilder};
+use crate::plan::PlanBuilder;
 
 /// Reports the adoption of a node group, with its differences from the spec. Until the spec changes, the node group counts
 /// as up to date.
@@ -21,10 +20,5 @@ pub(crate) fn report_adoption(input: &PlanInput, current: &ObservedNodegroup, bu
             all.join("; ")
         ),
     };
-    builder.condition_updates.push(ConditionUpdate {
-        condition_type: condition::ADOPTED,
-        status: true,
-        reason: "ResourcesAdopted".into(),
-        message,
-    });
+    builder.report_adoption(message);
 }

@@ -24,7 +24,7 @@ pub fn plan(input: &PlanInput) -> Plan {
     let status_update = status_update(input, &partitioned);
     let mut builder = PlanBuilder { status_update, ineffective, ..PlanBuilder::default() };
     builder.ensure_finalizer(&input.resolved.desired.id);
-    builder.condition_updates.extend(input.resolved.broken.condition(input.status));
+    input.resolved.broken.report(input.status, &mut builder);
     let mut recheck_at = None;
     let creation = match (partitioned.current, partitioned.outgoing.as_slice()) {
         (None, []) => create::nodegroup(input, None, &mut builder),
