@@ -6,23 +6,37 @@ use crate::api::names::condition;
 use crate::api::{Condition, InstanceGroupStatus};
 use crate::plan::{ConditionUpdate, Outcome, Phase, PlanBuilder, Recheck};
 
-/// Reason of the condition while another region may use a role.
-pub(crate) const USED_IN_OTHER_REGION: &str = "UsedInOtherRegion";
-/// Reason of the condition while nothing proves the owner of a resource.
-pub(crate) const OWNERSHIP_UNPROVEN: &str = "OwnershipUnproven";
+/// Why a resource stays: the reason of the condition.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum RetentionReason {
+    /// Another region may use a role.
+    UsedInOtherRegion,
+    /// Nothing proves the owner of a resource.
+    OwnershipUnproven,
+    /// Another group, instance or user uses a role.
+    RoleInUse,
+    /// A scaling group of others launches from the group's launch template.
+    TemplateInUse,
+    /// A node group may run the nodes of other groups.
+    NodegroupInUse,
+}
 
-/// Reason of the condition while another group, instance or user uses a role.
-pub(crate) const ROLE_IN_USE: &str = "RoleInUse";
-
-/// Reason of the condition while a scaling group of others launches from the group's launch template.
-pub(crate) const TEMPLATE_IN_USE: &str = "TemplateInUse";
-
-/// Reason of the condition while a node group may run the nodes of other groups.
-pub(crate) const NODEGROUP_IN_USE: &str = "NodegroupInUse";
+impl RetentionReason {
+    /// The reason as in a status.
+    pub(crate) fn as_str(self) -> &'static str {
+        match self {
+            RetentionReason::UsedInOtherRegion => "UsedInOtherRegion",
+            RetentionReason::OwnershipUnproven => "OwnershipUnproven",
+            RetentionReason::RoleInUse => "RoleInUse",
+            RetentionReason::TemplateInUse => "TemplateInUse",
+            RetentionReason::NodegroupInUse => "NodegroupInUse",
+        }
+    }
+}
 
 /// A resource that stays.
 pub(crate) struct Retained {
-    reason: &'static str,
+    reason: RetentionReason,
     message: String,
 }
 
@@ -30,13 +44,13 @@ impl Retained {
     /// A role that another region may use; `what` names it.
     pub(crate) fn role(what: String, other: &OtherRegion) -> Self {
         let message = format!("keeping {what}: {other}; delete it manually once no region uses it");
-        Retained { reason: USED_IN_OTHER_REGION, message }
+        Retained { reason: RetentionReason::UsedInOtherRegion, message }
     }
 
     /// A role with which others run nodes; `what` names it.
     pub(crate) fn role_in_use(what: &str, user: &str) -> Self {
         let message = format!("keeping {what}: {user} uses the role; delete it manually once nothing uses it");
-        Retained { reason: ROLE_IN_USE, message }
+        Retained { reason: RetentionReason::RoleInUse, message }
     }
 
     /// A launch template from which a scaling group of others launches. EC2 would delete it, and that scaling group would
@@ -45,7 +59,7 @@ impl Retained {
         let message = format!(
             "keeping the launch template {template}: the scaling group {scaling_group}, which is not this group's, launches from it; delete it manually once nothing launches from it"
         );
-        Retained { reason: TEMPLATE_IN_USE, message }
+        Retained { reason: RetentionReason::TemplateInUse, message }
     }
 
     /// A managed node group that no tags assign to a group, and that may serve other groups, too. EKS would terminate
@@ -54,7 +68,7 @@ impl Retained {
         let message = format!(
             "keeping the node group {nodegroup}: it may also run the nodes of {groups}, because the Keiko controller shares it between groups of one name; delete it manually once no group needs it"
         );
-        Retained { reason: NODEGROUP_IN_USE, message }
+        Retained { reason: RetentionReason::NodegroupInUse, message }
     }
 
     /// Resources whose ownership tags were removed; `what` names them.
@@ -62,13 +76,13 @@ impl Retained {
         let message = format!(
             "keeping {what}: without this group's tags, nothing proves that the group owns them; delete them manually"
         );
-        Retained { reason: OWNERSHIP_UNPROVEN, message }
+        Retained { reason: RetentionReason::OwnershipUnproven, message }
     }
 }
 
 impl From<&KeptEntry> for Retained {
     fn from(kept: &KeptEntry) -> Self {
-        Retained { reason: ROLE_IN_USE, message: kept.message() }
+        Retained { reason: RetentionReason::RoleInUse, message: kept.message() }
     }
 }
 
@@ -80,7 +94,7 @@ pub(crate) fn report_retained(status: &InstanceGroupStatus, kept: &[Retained], b
     builder.condition_updates.push(ConditionUpdate {
         condition_type: condition::RESOURCES_RETAINED,
         status: true,
-        reason: first.reason.into(),
+        reason: first.reason.as_str().into(),
         message: message.clone(),
     });
     let recheck = Recheck::Immediately;

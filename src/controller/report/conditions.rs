@@ -109,18 +109,44 @@ pub(super) fn boundaries_unavailable_update(outcome: &Outcome) -> Option<Conditi
     Some(ConditionUpdate { condition_type, status: false, reason, message: truncate(message) })
 }
 
+/// Why the condition `BoundariesApplied` has its status. `Reason::BoundariesUnavailable` is another one.
+#[derive(Clone, Copy)]
+pub(super) enum BoundariesReason {
+    /// The boundaries were applied.
+    Applied,
+    /// No boundaries apply to the group.
+    NoBoundaries,
+    /// They were applied, and replaced values of the tenant.
+    TenantValuesOverridden,
+    /// The live ConfigMap cannot be used, so an earlier revision was applied.
+    UsingLastKnownGood,
+}
+
+impl BoundariesReason {
+    /// The reason as in a status.
+    pub(super) fn as_str(self) -> &'static str {
+        match self {
+            BoundariesReason::Applied => "Applied",
+            BoundariesReason::NoBoundaries => "NoBoundaries",
+            BoundariesReason::TenantValuesOverridden => "TenantValuesOverridden",
+            BoundariesReason::UsingLastKnownGood => "UsingLastKnownGood",
+        }
+    }
+}
+
 pub(super) fn boundaries_condition(boundaries: &BoundariesSummary) -> Condition {
     if let Some(why) = &boundaries.last_known_good {
         let message = format!("the last known good boundaries are active: {why}");
-        return Condition::new(condition::BOUNDARIES_APPLIED, false, "UsingLastKnownGood", message);
+        let reason = BoundariesReason::UsingLastKnownGood;
+        return Condition::new(condition::BOUNDARIES_APPLIED, false, reason.as_str(), message);
     }
     let listed: Vec<_> = boundaries.overridden.iter().map(ToString::to_string).collect();
     let (reason, message) = match (listed.is_empty(), boundaries.revision.is_empty()) {
-        (false, _) => ("TenantValuesOverridden", truncate(&listed.join("; "))),
-        (true, true) => ("NoBoundaries", "no boundaries apply to this group".to_owned()),
-        (true, false) => ("Applied", String::new()),
+        (false, _) => (BoundariesReason::TenantValuesOverridden, truncate(&listed.join("; "))),
+        (true, true) => (BoundariesReason::NoBoundaries, "no boundaries apply to this group".to_owned()),
+        (true, false) => (BoundariesReason::Applied, String::new()),
     };
-    Condition::new(condition::BOUNDARIES_APPLIED, true, reason, message)
+    Condition::new(condition::BOUNDARIES_APPLIED, true, reason.as_str(), message)
 }
 
 /// Adds the missing tag permissions to the condition `Adopted`.

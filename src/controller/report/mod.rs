@@ -7,6 +7,8 @@ mod object_events;
 mod outcome;
 mod transitions;
 
+use std::iter;
+
 use serde_json::{Value, json};
 
 pub use self::conditions::BoundariesSummary;
@@ -74,6 +76,7 @@ pub fn report(
     let mut status = new_status(&before, applied, boundaries, &outcome);
     let others = reported_others(applied);
     let mut transitions = Transitions::new(&old.conditions, applied.plan.generation, now);
+    transitions.is_stalled_by_fields = is_stalled_by_fields(&applied.plan, &outcome, &others);
     for condition in new_conditions(old, applied, boundaries, &outcome, &others, &status) {
         transitions.update(condition);
     }
@@ -186,6 +189,12 @@ fn new_conditions(
     conditions
 }
 
+/// Whether the first problem that the condition `Stalled` reports is that the plan cannot use fields of the spec.
+fn is_stalled_by_fields(plan: &Plan, outcome: &Outcome, others: &[Outcome]) -> bool {
+    let problem = iter::once(outcome).chain(others).find(|problem| problem.stalled_reason().is_some());
+    plan.rejected_fields.as_ref().is_some_and(|rejected| problem == Some(&rejected.outcome()))
+}
+
 /// The events of transitions that no other event reports.
 fn select_events(
     mut events: Vec<Event>,
@@ -194,16 +203,6 @@ fn select_events(
     others: &[Outcome],
     status: &Value,
 ) -> Vec<Event> {
-    // A group that is stalled by its fields has one event, with the reason.
-    let event_of_cause: Vec<_> = events.iter().filter(|e| e.reason != condition::FIELDS_REJECTED).cloned().collect();
-    events.retain(|e| {
-        e.reason != condition::FIELDS_REJECTED || event_of_cause.iter().all(|other| other.message != e.message)
-    });
-    // Earlier releases reported a lock as a reason of the condition Stalled.
-    let was_locked = |c: &Condition| c.r#type == condition::STALLED && c.is_true() && c.has_reason(condition::LOCKED);
-    if old.conditions.iter().any(was_locked) {
-        events.retain(|e| e.reason != condition::LOCKED);
-    }
     if old.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str()) && *outcome == Outcome::Converged {
         events.push(Event::normal(EventReason::RotationCompleted, "all nodes run the desired version"));
     }

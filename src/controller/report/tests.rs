@@ -6,7 +6,7 @@ use crate::apply::BlockedEviction;
 use crate::aws::AwsError;
 use crate::controller::report::transitions::transition_event;
 use crate::k8s::EvictionBlocker;
-use crate::plan::{ConditionUpdate, EventKind, PlanBuilder, PodRef, Recheck};
+use crate::plan::{ConditionUpdate, EventKind, FieldRejection, PlanBuilder, PodRef, Recheck};
 
 #[test]
 fn renamed_reason_is_not_a_transition() {
@@ -121,28 +121,34 @@ fn write_that_aws_throttles_or_does_not_answer_is_reported() {
     }
 }
 
-/// A field that breaks in the middle of a rotation is reported at once, and not only when the rotation is over.
+/// A field that breaks in the middle of a rotation is reported at once, and not only when the rotation is over. Another
+/// problem that has the same words is another problem.
 #[test]
 fn rejected_fields_have_one_event() {
     let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
-    let update = ConditionUpdate {
-        condition_type: condition::FIELDS_REJECTED,
-        status: true,
-        reason: Reason::InvalidSpec.to_string(),
-        message: "spec.x is wrong".into(),
-    };
+    let rejection = FieldRejection { reason: Reason::InvalidSpec, message: "spec.x is wrong".into() };
     let rotating = Outcome::Progressing { phase: Phase::Rotating, message: "2 of 3".into(), recheck: Recheck::Poll };
-    let blocked =
-        Outcome::Blocked { reason: Reason::InvalidSpec, message: "spec.x is wrong".into(), is_deleting: false };
-    for (outcome, reason) in [(rotating, condition::FIELDS_REJECTED), (blocked, "InvalidSpec")] {
-        let mut builder = PlanBuilder { outcome: Some(outcome), ..PlanBuilder::default() };
-        builder.condition_updates.push(update.clone());
+    let refused =
+        Outcome::Blocked { reason: Reason::RefusedByAws, message: rejection.message.clone(), is_deleting: false };
+    let stalled = InstanceGroupStatus {
+        conditions: vec![Condition::new(condition::STALLED, true, "InvalidSpec", "spec.x is wrong")],
+        ..InstanceGroupStatus::default()
+    };
+    let before = InstanceGroupStatus::default();
+    for (old, outcome, reasons) in [
+        (&before, rotating, vec![condition::FIELDS_REJECTED]),
+        (&before, rejection.outcome(), vec!["InvalidSpec"]),
+        (&stalled, rejection.outcome(), vec![condition::FIELDS_REJECTED]),
+        (&before, refused, vec!["RefusedByAws", condition::FIELDS_REJECTED]),
+    ] {
+        let condition_updates = vec![rejection.condition()];
+        let rejected_fields = Some(rejection.clone());
+        let builder =
+            PlanBuilder { outcome: Some(outcome), condition_updates, rejected_fields, ..PlanBuilder::default() };
         let applied = Applied::new(builder.build(&id, None));
-        let report = report(&InstanceGroupStatus::default(), &applied, None, "2026-01-02T00:00:00Z");
-        assert_eq!(
-            report.transition_events,
-            vec![Event::for_condition(EventKind::Warning, reason, "spec.x is wrong".to_owned())]
-        );
+        let events = report(old, &applied, None, "2026-01-02T00:00:00Z").transition_events;
+        let warning = |reason: &str| Event::for_condition(EventKind::Warning, reason, "spec.x is wrong");
+        assert_eq!(events, reasons.into_iter().map(warning).collect::<Vec<_>>());
     }
 }
 

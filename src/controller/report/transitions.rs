@@ -1,9 +1,10 @@
 //! Transitions of conditions, and the events that report them.
 
+use super::conditions::BoundariesReason;
 use crate::api::names::condition;
 use crate::api::{Condition, set_condition};
 use crate::plan::{Event, EventKind, EventReason, Reason};
-use crate::provisioner::retained::USED_IN_OTHER_REGION;
+use crate::provisioner::retained::RetentionReason;
 
 /// A condition about a problem that is no longer True.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,16 +23,32 @@ pub(super) struct Transitions<'a> {
     pub events: Vec<Event>,
     /// The problems that ended.
     pub ended: Vec<EndedCondition>,
+    /// Whether the condition `Stalled` reports the fields that the plan cannot use.
+    pub is_stalled_by_fields: bool,
+    /// Whether the transition of the condition `Stalled` has an event.
+    has_stalled_event: bool,
+    /// Earlier releases reported a lock as a reason of the condition `Stalled`, with an event.
+    was_locked: bool,
     generation: i64,
     now: &'a str,
 }
 
 impl<'a> Transitions<'a> {
     pub(super) fn new(old: &[Condition], generation: i64, now: &'a str) -> Self {
-        Transitions { conditions: old.to_vec(), events: Vec::new(), ended: Vec::new(), generation, now }
+        let is_lock = |c: &Condition| c.r#type == condition::STALLED && c.is_true() && c.has_reason(condition::LOCKED);
+        Transitions {
+            conditions: old.to_vec(),
+            events: Vec::new(),
+            ended: Vec::new(),
+            is_stalled_by_fields: false,
+            has_stalled_event: false,
+            was_locked: old.iter().any(is_lock),
+            generation,
+            now,
+        }
     }
 
-    /// Sets a condition, and keeps the event of its transition.
+    /// Sets a condition, and keeps the event of its transition. `Stalled` is set before `FieldsRejected`.
     pub(super) fn update(&mut self, new: Condition) {
         let new = Condition { observed_generation: Some(self.generation), ..new };
         let previous = self.conditions.iter().find(|c| c.r#type == new.r#type).cloned();
@@ -41,7 +58,15 @@ impl<'a> Transitions<'a> {
             let reason = previous.reason.clone().unwrap_or_default();
             self.ended.extend(condition.map(|condition| EndedCondition { condition, reason }));
         }
-        self.events.extend(transition_event(previous.as_ref(), &new));
+        let event = transition_event(previous.as_ref(), &new);
+        match new.r#type.as_str() {
+            condition::STALLED => self.has_stalled_event = event.is_some(),
+            // A group that is stalled by its fields has one event, with the reason.
+            condition::FIELDS_REJECTED if self.is_stalled_by_fields && self.has_stalled_event => return,
+            condition::LOCKED if self.was_locked => return,
+            _ => {}
+        }
+        self.events.extend(event);
     }
 }
 
@@ -52,6 +77,7 @@ pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) ->
     let same_reason = previous.is_some() && previous_reason == new.reason.as_deref();
     let message = || new.message.clone().unwrap_or_default();
     let reason = new.reason.clone().unwrap_or_default();
+    let stalled_reason = Reason::of_name(&reason);
     let warning = |reason: &str| Event::for_condition(EventKind::Warning, reason, message());
     match (new.r#type.as_str(), new.is_true()) {
         // After an edit of the spec, another problem of the same kind is news.
@@ -61,11 +87,11 @@ pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) ->
                 || previous
                     .is_some_and(|p| p.observed_generation != new.observed_generation && p.message != new.message) =>
         {
-            let failed = [Reason::ReplacementsNotReady, Reason::StrategyFailed];
-            let is_failed_rotation = failed.iter().any(|r| r.to_string() == reason);
-            Some(match is_failed_rotation {
-                true => Event::warning(EventReason::InstanceGroupUpgradeFailed, message()),
-                false => warning(&reason),
+            Some(match stalled_reason {
+                Some(Reason::ReplacementsNotReady | Reason::StrategyFailed) => {
+                    Event::warning(EventReason::InstanceGroupUpgradeFailed, message())
+                }
+                _ => warning(&reason),
             })
         }
         (condition::LOCKED, true) if !was_true => {
@@ -85,16 +111,19 @@ pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) ->
             true,
         ) if !was_true || previous.is_none_or(|p| p.message != new.message) => Some(warning(kind)),
         (condition::DRAIN_FORECAST, true) if !was_true => Some(warning(condition::DRAIN_FORECAST)),
-        (condition::RESOURCES_RETAINED, true) if !was_true => Some(match reason == USED_IN_OTHER_REGION {
-            true => Event::warning(EventReason::RoleRetained, message()),
-            false => warning(condition::RESOURCES_RETAINED),
-        }),
+        (condition::RESOURCES_RETAINED, true) if !was_true => {
+            Some(match new.has_reason(RetentionReason::UsedInOtherRegion.as_str()) {
+                true => Event::warning(EventReason::RoleRetained, message()),
+                false => warning(condition::RESOURCES_RETAINED),
+            })
+        }
         (condition::ADOPTED, true) if !was_true => Some(Event::normal(EventReason::Adopted, message())),
         // The condition Stalled has the event.
-        (condition::BOUNDARIES_APPLIED, false) if reason == Reason::BoundariesUnavailable.to_string() => None,
+        (condition::BOUNDARIES_APPLIED, false) if stalled_reason == Some(Reason::BoundariesUnavailable) => None,
         (condition::BOUNDARIES_APPLIED, false) if !same_reason || was_true => Some(warning(&reason)),
         (condition::BOUNDARIES_APPLIED, true)
-            if reason == "TenantValuesOverridden" && previous.is_none_or(|p| p.message != new.message) =>
+            if new.has_reason(BoundariesReason::TenantValuesOverridden.as_str())
+                && previous.is_none_or(|p| p.message != new.message) =>
         {
             Some(warning(&reason))
         }

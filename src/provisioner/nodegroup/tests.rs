@@ -24,7 +24,7 @@ use crate::plan::{NodegroupStep, Outcome, Plan, Step};
 use crate::provisioner::observe::Observer;
 use crate::provisioner::observe::fake::FakeCluster;
 use crate::provisioner::rejected_fields::{Part, RejectedFields};
-use crate::provisioner::retained::NODEGROUP_IN_USE;
+use crate::provisioner::retained::RetentionReason;
 use crate::provisioner::{DeleteRequest, Provisioner as _};
 use crate::settings::Settings;
 
@@ -312,15 +312,17 @@ async fn nodegroup_that_the_status_of_another_group_names_too_is_kept() {
         json!({"nodegroups": ["demo/web"], "nodegroupArns": ["arn:aws:eks:us-west-2:1:nodegroup/demo/web/id"]});
     let adopted = json!({"activeScalingGroupName": "eks-web-1", "managed": managed});
     let adopted: InstanceGroupStatus = serde_json::from_value(adopted).expect("a status");
+    let in_use = RetentionReason::NodegroupInUse.as_str();
     for status in [&status, &adopted] {
         let kept = deletion(&stub, &living, status).await;
         assert_eq!(step_names(&kept), [""; 0], "its tags were denied: {}", status.managed.is_some());
         let is_retained =
             |update: &&crate::plan::ConditionUpdate| update.condition_type == condition::RESOURCES_RETAINED;
         let update = kept.condition_updates.iter().find(is_retained).expect("a condition");
-        assert!(update.reason == NODEGROUP_IN_USE && update.message.contains("other/web"), "{}", update.message);
+        assert_eq!(update.reason, in_use);
+        assert!(update.message.contains("other/web"), "{}", update.message);
     }
-    status.conditions.push(Condition::new(condition::RESOURCES_RETAINED, true, NODEGROUP_IN_USE, ""));
+    status.conditions.push(Condition::new(condition::RESOURCES_RETAINED, true, in_use, ""));
     assert_eq!(step_names(&deletion(&stub, &living, &status).await), ["RemoveFinalizer"]);
     // All groups of the name are deleted: the last one by name deletes it.
     let waiting = deletion(&stub, &[namesake("other", &recorded, true)], &status).await;
