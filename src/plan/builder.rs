@@ -94,6 +94,12 @@ impl PlanBuilder {
         self.recorded.get_or_insert_with(|| json!({}))["managed"][field] = value;
     }
 
+    /// Records status fields after the steps so far and before those that follow: what the former have done, or what
+    /// only the latter need.
+    pub(crate) fn record_after_steps(&mut self, status: Value) {
+        self.push(ObjectStep::UpdateStatus { status });
+    }
+
     /// Reports that the plan adopts resources, and how they differ from the spec.
     pub(crate) fn report_adoption(&mut self, differences: String) {
         self.condition_updates.push(ConditionUpdate {
@@ -210,9 +216,12 @@ mod tests {
         builder.push(ObjectStep::RemoveFinalizer);
         builder.record(json!({ "managed": { "tags": ["a"] } }));
         builder.record_managed("pool", json!(["m5.large"]));
+        builder.record_after_steps(json!({ "managed": { "tags": null } }));
         let steps: Vec<_> = builder.build(&id, None).steps.into_iter().map(|planned| planned.step).collect();
         let status = json!({ "managed": { "tags": ["a"], "pool": ["m5.large"] } });
-        let expected = [ObjectStep::AddFinalizer, ObjectStep::UpdateStatus { status }, ObjectStep::RemoveFinalizer];
+        let end = ObjectStep::UpdateStatus { status: json!({ "managed": { "tags": null } }) };
+        let record = ObjectStep::UpdateStatus { status };
+        let expected = [ObjectStep::AddFinalizer, record, ObjectStep::RemoveFinalizer, end];
         assert_eq!(steps, expected.map(Step::from));
     }
 

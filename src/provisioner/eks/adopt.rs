@@ -14,7 +14,7 @@ use crate::aws::{LaunchTemplate, ScalingGroup, Tag, TemplateData};
 use crate::ownership;
 use crate::ownership::{has_ownership_tags, tagging_denied_condition};
 use crate::plan::EksStep;
-use crate::plan::{Drift, IamStep, ObjectStep, PlanBuilder};
+use crate::plan::{Drift, IamStep, PlanBuilder};
 use crate::provisioner::role_region::RegionClaim;
 
 /// What the scaling group launches instances from at its adoption.
@@ -60,7 +60,7 @@ pub(crate) fn adopt_group(
 ) {
     let message = summarize(input, found);
     tag_resources(input, found, &message, builder);
-    builder.push(ObjectStep::UpdateStatus { status: json!({ "template": template }) });
+    builder.record_after_steps(json!({ "template": template }));
     builder.report_adoption(message);
 }
 

@@ -180,7 +180,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
         && !input.launch_configurations.iter().any(|known| known == name)
     {
         let all: Vec<_> = input.launch_configurations.iter().map(String::as_str).chain([name]).collect();
-        builder.push(ObjectStep::UpdateStatus { status: json!({ "managed": { "configurations": all } }) });
+        builder.record_managed("configurations", json!(all));
     }
     if !group.suspended_processes.iter().any(|p| p == "Launch") {
         // Without its finalizer, the InstanceGroup may go before the scaling group and be created again.
@@ -207,8 +207,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
     } else if input.members.is_empty() {
         // Once the group is deleted, only this record proves the owner of resources without tags.
         if *input.adopted != recorded_adopted(input.status) {
-            let status = json!({ "managed": { "adopted": input.adopted } });
-            builder.push(ObjectStep::UpdateStatus { status });
+            builder.record_after_steps(json!({ "managed": { "adopted": input.adopted } }));
         }
         builder.push_with_reasons(EksStep::DeleteGroup { group: group.name.clone() }, reasons());
         return builder.set_outcome_once(waiting(Phase::Deleting, "the scaling group is empty and is being deleted"));

@@ -23,7 +23,7 @@ use crate::api::{EffectiveValues, SpotRecommendation, StrategyType};
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::{InstanceState, ScalingGroup, ScalingGroupChange};
 use crate::ownership::ownership_conflict;
-use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
+use crate::plan::{Drift, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
 use crate::plan::{EksStep, Event, EventReason, Pin, TEMPLATE_VERSION};
 use crate::provisioner::rejected_fields::Part;
 use crate::provisioner::{join_times, recreated, unseen_names};
@@ -295,7 +295,7 @@ fn record_spot_recommendation(input: &PlanInput, builder: &mut PlanBuilder) {
         if input.status.spot_recommendation.as_ref().is_some_and(|old| old.ended.is_some()) {
             recorded["ended"] = json!(null);
         }
-        builder.push(ObjectStep::UpdateStatus { status: json!({ "spotRecommendation": recorded }) });
+        builder.record_after_steps(json!({ "spotRecommendation": recorded }));
     }
     let price = input.resolved.desired.spot_price.as_deref().unwrap_or_default();
     let has_ended = |r: &&SpotRecommendation| r.ended != Some(true) && r.over != price;
@@ -306,7 +306,7 @@ fn record_spot_recommendation(input: &PlanInput, builder: &mut PlanBuilder) {
         && !input.resolved.broken.contains(Part::Launch)
     {
         let ended = SpotRecommendation { ended: Some(true), ..old.clone() };
-        builder.push(ObjectStep::UpdateStatus { status: json!({ "spotRecommendation": ended }) });
+        builder.record_after_steps(json!({ "spotRecommendation": ended }));
     }
     // A group that never had a recommendation gets no status field about it.
     if found.is_some() || input.status.using_spot_recommendation.is_some() {

@@ -139,7 +139,7 @@ fn tag_before_delete(input: &DeleteInput, profile: &FargateProfile, builder: &mu
     }
     // If the spec is rejected later, this record is the only way to find the tagged resources.
     if ownership::recorded_cluster(input.status).is_none() {
-        builder.push(ObjectStep::UpdateStatus { status: json!({ "fargate": { "cluster": input.cluster } }) });
+        builder.record(json!({ "fargate": { "cluster": input.cluster } }));
     }
     builder.push(FargateStep::TagFargateProfile {
         cluster: input.cluster.to_owned(),

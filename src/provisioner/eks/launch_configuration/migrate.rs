@@ -5,7 +5,7 @@ use serde_json::json;
 use super::{adoption_key, configuration_drift, current_name, has_derived_name, recorded_configurations};
 use crate::aws::ScalingGroup;
 use crate::plan::EksStep;
-use crate::plan::{Drift, Event, EventReason, ObjectStep, PlanBuilder};
+use crate::plan::{Drift, Event, EventReason, PlanBuilder};
 use crate::provisioner::eks::adopt;
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::launch_template::create::{self, TemplateContribution};
@@ -68,5 +68,5 @@ pub(crate) fn delete_unused(input: &PlanInput, group: &ScalingGroup, builder: &m
             vec![Drift::new("launch configuration", &name, "")],
         );
     }
-    builder.push(ObjectStep::UpdateStatus { status: json!({ "managed": { "configurations": kept } }) });
+    builder.record_after_steps(json!({ "managed": { "configurations": kept } }));
 }

@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use crate::api::spec_error::SpecError;
 use crate::api::{InstanceGroupStatus, StrategyProgress};
 use crate::aws::{InstanceState, ScalingGroup};
-use crate::plan::{ObjectStep, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Recheck, StrategyStep};
+use crate::plan::{Outcome, Phase, PlanBuilder, Reason, Recheck, StrategyStep};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::launch_configuration;
 use crate::provisioner::eks::observed;
@@ -210,17 +210,20 @@ fn apply_decision(
     let recheck =
         if decision.actions.contains(&CrdStrategyAction::Submit) { Recheck::Poll } else { Recheck::Immediately };
     let reasons = members.iter().find(|m| !m.reasons.is_empty()).map(|m| m.reasons.clone()).unwrap_or_default();
-    builder.steps.extend(decision.actions.into_iter().map(|action| match action {
-        CrdStrategyAction::UpdateStatus(status) => ObjectStep::UpdateStatus { status }.into(),
-        CrdStrategyAction::Delete { kind, namespace, name, uid } => {
-            StrategyStep::DeleteStrategyResource { kind, namespace, name, uid }.into()
+    for action in decision.actions {
+        match action {
+            CrdStrategyAction::UpdateStatus(status) => builder.record_after_steps(status),
+            CrdStrategyAction::Delete { kind, namespace, name, uid } => {
+                builder.push(StrategyStep::DeleteStrategyResource { kind, namespace, name, uid });
+            }
+            CrdStrategyAction::Submit => {
+                let (kind, namespace, name) = (kind.clone(), namespace.clone(), request.name.clone());
+                let object = Redacted::new(request.object.expose().clone());
+                let step = StrategyStep::CreateStrategyResource { kind, namespace, name, object };
+                builder.push_with_reasons(step, reasons.clone());
+            }
         }
-        CrdStrategyAction::Submit => {
-            let (kind, namespace, name) = (kind.clone(), namespace.clone(), request.name.clone());
-            let object = Redacted::new(request.object.expose().clone());
-            PlannedStep::new(StrategyStep::CreateStrategyResource { kind, namespace, name, object }, reasons.clone())
-        }
-    }));
+    }
     if let Some(progress) = decision.progress {
         builder.status_update.fields.insert("strategyProgress".into(), json!(progress));
     }

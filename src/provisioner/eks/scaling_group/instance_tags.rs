@@ -11,7 +11,7 @@ use serde_json::json;
 
 use crate::api::{InPlaceField, ManagedAttributes};
 use crate::aws::{ScalingGroup, Tag, tag_map};
-use crate::plan::{Drift, EksStep, ObjectStep, Outcome, Phase, PlanBuilder, Recheck};
+use crate::plan::{Drift, EksStep, Outcome, Phase, PlanBuilder, Recheck};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::rotation::in_place;
@@ -85,7 +85,7 @@ pub(crate) fn change(input: &PlanInput, group: &ScalingGroup, builder: &mut Plan
     };
     let end = record(desired, BTreeMap::new()).patch_from(&record(given, values));
     builder.push_with_reasons(EksStep::TagInstances { group: group.name.clone(), set, remove }, reasons);
-    builder.push(ObjectStep::UpdateStatus { status: json!({ "managed": end }) });
+    builder.record_after_steps(json!({ "managed": end }));
     builder.set_outcome_once(Outcome::Progressing {
         phase: Phase::Modifying,
         message: format!("changing tags of the instances in place: {}", words.join(", ")),
