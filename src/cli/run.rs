@@ -12,6 +12,7 @@ use tokio::sync::watch;
 
 use super::args::RunArgs;
 use super::settings::settings;
+use crate::aws::AwsErrorKind;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
 use crate::controller::context::group_key;
@@ -36,9 +37,9 @@ use crate::telemetry::metrics::Metrics;
 use crate::telemetry::{logging, server};
 
 impl CallObserver for Metrics {
-    fn record_call(&self, service: &'static str, operation: &'static str, outcome: &'static str) {
-        self.record_aws_call(service, operation, outcome);
-        if outcome == "throttled" {
+    fn record_call(&self, service: &'static str, operation: &'static str, error: Option<AwsErrorKind>) {
+        self.record_aws_call(service, operation, error.map_or("ok", AwsErrorKind::outcome));
+        if error == Some(AwsErrorKind::Throttled) {
             self.record_aws_throttle(service, operation);
         }
     }

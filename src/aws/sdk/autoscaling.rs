@@ -269,6 +269,7 @@ mod tests {
     use crate::aws::sdk::call_metrics::CallCounter;
     use crate::aws::sdk::fake_http::FakeHttp;
     use crate::aws::{AwsError, AwsErrorKind};
+    use crate::telemetry::metrics::Metrics;
 
     fn sdk(http: &FakeHttp) -> AutoScalingSdk {
         AutoScalingSdk(Client::from_conf(config(http).build()))
@@ -288,7 +289,7 @@ mod tests {
     struct NoObserver;
 
     impl CallObserver for NoObserver {
-        fn record_call(&self, _: &'static str, _: &'static str, _: &'static str) {}
+        fn record_call(&self, _: &'static str, _: &'static str, _: Option<AwsErrorKind>) {}
     }
 
     /// Its group then reports AWS's error, and since when, without waiting for attempts of its own.
@@ -307,6 +308,20 @@ mod tests {
         assert!(error.failing_since.is_some() && http.requests().is_empty(), "{error}");
         assert!(sdk.enter_standby("demo-team-web", "i-1").await.is_err());
         assert_eq!(http.requests().len(), 1, "another operation is tried");
+    }
+
+    /// An admin whose groups wait for AWS reads there which operation is throttled.
+    #[tokio::test]
+    async fn throttled_attempts_are_in_the_metrics() {
+        let http = FakeHttp::with_error(400, "<ErrorResponse><Error><Code>Throttling</Code></Error></ErrorResponse>");
+        let metrics = Arc::new(Metrics::new().expect("metrics"));
+        let counter = CallCounter { observer: metrics.clone(), circuit_breaker: Arc::default() };
+        let sdk = AutoScalingSdk(Client::from_conf(config(&http).interceptor(counter).build()));
+        let throttles = "instance_manager_aws_api_throttle_total{operation=\"EnterStandby\",service=\"autoscaling\"}";
+        let calls = "instance_manager_aws_calls_total{operation=\"EnterStandby\",outcome=\"throttled\",service=\"autoscaling\"}";
+        assert_eq!((metrics.value(throttles), metrics.value(calls)), (None, None));
+        assert!(sdk.enter_standby("demo-team-web", "i-1").await.is_err());
+        assert_eq!((metrics.value(throttles), metrics.value(calls)), (Some("1".into()), Some("1".into())));
     }
 
     #[tokio::test]

@@ -21,9 +21,8 @@ use crate::aws::{AwsError, AwsErrorKind};
 /// Observes every HTTP attempt of a call to AWS. Each retry is an attempt of its own.
 pub trait CallObserver: Send + Sync + 'static {
     /// Records one attempt. `service` is the prefix of the service's IAM actions, for example `autoscaling`.
-    /// `operation` is one of [`OPERATIONS`] or `Other`. `outcome` is `ok`, `throttled`, `denied`, `not_found`,
-    /// `unavailable` or `error`.
-    fn record_call(&self, service: &'static str, operation: &'static str, outcome: &'static str);
+    /// `operation` is one of [`OPERATIONS`] or `Other`. `error` is the class of its error; `None` when it succeeded.
+    fn record_call(&self, service: &'static str, operation: &'static str, error: Option<AwsErrorKind>);
 }
 
 /// Every operation that the controller calls, with the prefix of its IAM action, sorted. Operations of the SDK's
@@ -184,7 +183,7 @@ impl Intercept for CallCounter {
             (Some(Err(error)), None) => Some(unanswered(service_name(service), operation, error)),
             (None, None) => Some(AwsError::no_response(service_name(service), operation, "NoResponse", NO_RESPONSE)),
         };
-        let outcome = error.as_ref().map_or("ok", |error| error.kind.outcome());
+        let kind = error.as_ref().map(|error| error.kind);
         // The other errors end the call, and are logged with what it was made for.
         if let Some(error) =
             error.as_ref().filter(|error| matches!(error.kind, AwsErrorKind::Throttled | AwsErrorKind::Unavailable))
@@ -200,7 +199,7 @@ impl Intercept for CallCounter {
             config.interceptor_state().store_put(failed);
         }
         self.circuit_breaker.record((service, operation), error, Instant::now());
-        self.observer.record_call(service, operation, outcome);
+        self.observer.record_call(service, operation, kind);
         Ok(())
     }
 }

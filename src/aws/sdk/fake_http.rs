@@ -12,7 +12,7 @@ use aws_smithy_types::body::SdkBody;
 /// Gives every request the same response.
 #[derive(Clone, Debug)]
 pub(super) struct FakeHttp {
-    response: Option<&'static str>,
+    response: Option<(u16, &'static str)>,
     requests: Arc<Mutex<Vec<String>>>,
 }
 
@@ -24,7 +24,12 @@ impl FakeHttp {
 
     /// Every response is successful and has this body.
     pub(super) fn with_response(body: &'static str) -> Self {
-        FakeHttp { response: Some(body), requests: Arc::default() }
+        FakeHttp { response: Some((200, body)), requests: Arc::default() }
+    }
+
+    /// Every response is an error with this HTTP status and body.
+    pub(super) fn with_error(status: u16, body: &'static str) -> Self {
+        FakeHttp { response: Some((status, body)), requests: Arc::default() }
     }
 
     /// The client for an SDK configuration.
@@ -44,7 +49,9 @@ impl HttpConnector for FakeHttp {
         let body = request.body().bytes().map(String::from_utf8_lossy).unwrap_or_default();
         self.requests.lock().unwrap().push(body.into_owned());
         HttpConnectorFuture::ready(match self.response {
-            Some(body) => Ok(HttpResponse::new(200.try_into().expect("a valid status"), SdkBody::from(body))),
+            Some((status, body)) => {
+                Ok(HttpResponse::new(status.try_into().expect("a valid status"), SdkBody::from(body)))
+            }
             None => Err(ConnectorError::io("the connection was closed".into())),
         })
     }

@@ -19,6 +19,7 @@ use super::schedule::ClusterNodes;
 use crate::api::names::{CONFIG_MAP, LAST_KNOWN_GOOD_CONFIG_MAP};
 use crate::api::{BoundariesRevision, InstanceGroup, NodeDemand};
 use crate::auth::aws_auth::MapRoles;
+use crate::aws::AwsErrorKind;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active};
@@ -50,7 +51,7 @@ const MAX_AWS_ATTEMPTS: u32 = 5;
 struct NoopCallObserver;
 
 impl CallObserver for NoopCallObserver {
-    fn record_call(&self, _: &'static str, _: &'static str, _: &'static str) {}
+    fn record_call(&self, _: &'static str, _: &'static str, _: Option<AwsErrorKind>) {}
 }
 
 /// The state of the cluster, read once.

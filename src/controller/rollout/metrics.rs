@@ -62,9 +62,24 @@ fn levels(view: &RolloutView, summary: &GroupSummary, now: Timestamp) -> Rollout
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::open_rollout;
+    use super::super::tests::{controller, open_rollout, stores};
     use super::*;
     use crate::api::WaveState;
+    use crate::plan::NodeUsage;
+
+    /// An admin sees there why no further node is replaced.
+    #[tokio::test]
+    async fn budget_and_its_usage_are_in_the_metrics() {
+        let view = open_rollout("budget: {nodes: 5}\nwaves: [{name: all}]");
+        let ctx = controller(stores(&[], &view, &[])).0.ctx;
+        let series = |kind: &str| format!("instance_manager_rollout_budget_nodes{{kind=\"{kind}\",of=\"nodes\"}}");
+        let shown = || ["used", "limit"].map(|kind| ctx.metrics.value(&series(kind)));
+        assert_eq!(shown(), [None, None]);
+        let usage = NodeUsage { desired: 9, unavailable: 2, ..NodeUsage::default() };
+        ctx.stores.rollout.record_usage("team/a", Some(usage));
+        report(&ctx, &view, &GroupSummary::new(&view), &[], "2026-08-20T12:00:00Z".parse().expect("a time"));
+        assert_eq!(shown(), ["2", "5"].map(|value| Some(value.to_owned())));
+    }
 
     /// A rollout that waits for a person, or a group that has been behind for a month, raises no alert otherwise.
     #[test]

@@ -394,6 +394,13 @@ impl Metrics {
         self.process.refresh();
         TextEncoder::new().encode_to_string(&self.registry.gather())
     }
+
+    /// The value of the series with exactly this name and these labels; `None` when it is not served.
+    #[cfg(test)]
+    pub(crate) fn value(&self, series: &str) -> Option<String> {
+        let text = self.encode().expect("metrics");
+        text.lines().find_map(|line| line.strip_prefix(series)?.strip_prefix(' ').map(str::to_owned))
+    }
 }
 
 /// Measures a reconcile in progress.

@@ -252,6 +252,18 @@ fn refusal(ctx: &Context) -> Option<String> {
     active.source.why().map(str::to_owned)
 }
 
+/// An admin whose edit has no effect sees it there, also long after the event is gone.
+#[tokio::test]
+async fn warnings_about_the_content_are_in_the_metrics() {
+    let ctx = storing(&Arc::default(), &Arc::new(Mutex::new("nothing")));
+    let shown = || ctx.metrics.value("instance_manager_boundaries_warnings").expect("a series");
+    assert_eq!(shown(), "0");
+    edit(&ctx, "no.such.field", None).await;
+    let warnings = ctx.stores.boundaries.get().warnings.len();
+    assert!(warnings > 0);
+    assert_eq!(shown(), warnings.to_string());
+}
+
 /// An admission policy may refuse the BoundariesRevision of one content. Later edits must not wait for it.
 #[tokio::test]
 async fn content_that_cannot_be_stored_is_not_active_and_does_not_delay_later_edits() {
