@@ -58,7 +58,7 @@ pub use spec_eks::{
 pub(crate) use spec_managed_fargate::{EksFargateSpec, EksManagedConfiguration};
 pub use status::{
     AdoptedResources, DefaultVolume, DeletedVersion, FailedReplacements, InstanceGroupStatus, JoinStatus,
-    ManagedAttributes, NodeCounts, SpotRecommendation, StrategyProgress, TemplateStatus,
+    ManagedAttributes, NodeCounts, NodegroupDeletion, SpotRecommendation, StrategyProgress, TemplateStatus,
 };
 pub use status_effective::EffectiveValues;
 pub use status_fargate::FargateStatus;

@@ -421,6 +421,10 @@ pub struct ManagedAttributes {
     /// ownership where tags are missing.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub nodegroup_arns: Vec<String>,
+    /// The controller deletes the managed node group for this reason, to create it again: CreateFailed or
+    /// LostScalingGroup. Absent once it has created another one.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub nodegroup_deletion: Option<NodegroupDeletion>,
     /// The controller set labels with these keys on the managed node group, or changes them in place on the nodes of a
     /// scaling group.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
@@ -452,6 +456,15 @@ pub struct ManagedAttributes {
     /// had the names that the controller derives.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub adopted: Option<AdoptedResources>,
+}
+
+/// Why the controller deletes a managed node group to create it again.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+pub enum NodegroupDeletion {
+    /// EKS could not create it.
+    CreateFailed,
+    /// Its scaling group is gone.
+    LostScalingGroup,
 }
 
 impl ManagedAttributes {

@@ -77,7 +77,7 @@ fn forged_statuses() -> Vec<(&'static str, Value)> {
 }
 
 /// Fields that name no resource, or only what belongs to a resource of the group itself.
-const NAME_NO_OTHER_RESOURCE: [&str; 69] = [
+const NAME_NO_OTHER_RESOURCE: [&str; 70] = [
     "boundariesRevision",
     "conditions",
     "configMD5",
@@ -106,6 +106,7 @@ const NAME_NO_OTHER_RESOURCE: [&str; 69] = [
     "managed.labels",
     "managed.leavingSubnets",
     "managed.metrics",
+    "managed.nodegroupDeletion",
     "managed.pool",
     "managed.processes",
     "managed.roleExchangedAt",

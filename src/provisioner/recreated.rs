@@ -1,5 +1,5 @@
-//! Events about resources that another client deleted and that the controller creates again. An event about the
-//! creation alone would look like a first creation, and would not point at the deletion.
+//! Events about resources that were deleted, mostly by another client, and that the controller creates again. An event
+//! about the creation alone would look like a first creation, and would not point at the deletion.
 
 use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
@@ -20,6 +20,12 @@ pub(crate) fn recreated(what: &str, call: &str, consequence: &str) -> Event {
     let message = format!(
         "{what} was deleted by another client; the controller creates it again{consequence}; CloudTrail names who called {call}"
     );
+    Event::warning(REASON, message)
+}
+
+/// The event about a resource that the controller itself deleted because it was of no use.
+pub(crate) fn deleted_by_controller(what: &str, why: &str, consequence: &str) -> Event {
+    let message = format!("the controller deleted {what}, because {why}, and creates it again{consequence}");
     Event::warning(REASON, message)
 }
 

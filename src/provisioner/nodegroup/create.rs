@@ -6,12 +6,13 @@ use super::input::PlanInput;
 use super::names::{is_recorded, nodegroup_in_arn};
 use super::omitted_fields::{DEFAULT_IMAGE, image_without_default};
 use super::ownership::to_tags;
+use crate::api::NodegroupDeletion;
 use crate::api::spec_error::join_messages;
 use crate::aws::nodegroup::{NewNodegroup, NodegroupName, NodegroupSizes, NodegroupStatus};
 use crate::ownership::disowned_outcome;
 use crate::plan::NodegroupStep;
-use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, waiting};
-use crate::provisioner::recreated::recreated;
+use crate::plan::{Drift, Event, Outcome, Phase, PlanBuilder, PlannedStep, Reason, waiting};
+use crate::provisioner::recreated::{deleted_by_controller, recreated};
 
 /// Plans a node group that matches the spec. `replacement` holds the desired size and the reasons if it replaces
 /// another. `None` if something prevents the creation; the outcome names it.
@@ -50,17 +51,28 @@ pub(crate) fn nodegroup(
         tags,
     };
     if phase == Phase::Creating {
-        builder.events.extend(
-            deleted_nodegroup(input)
-                .map(|name| recreated(&format!("the node group {name}"), "DeleteNodegroup", " with new nodes")),
-        );
+        builder.events.extend(recreation_event(input));
     }
     builder.set_outcome_once(waiting(phase, format!("EKS is creating the node group {}", r.name.nodegroup)));
     Some(PlannedStep::new(NodegroupStep::CreateNodegroup(nodegroup), reasons))
 }
 
-/// The node group of this cluster that was observed before and is gone: its ARN is recorded with its observation. Without
-/// another in its place, the controller deletes only one whose deletion another client began.
+/// The event about a node group that was deleted and is created again. The controller itself deletes one for a recorded
+/// reason, or one whose deletion another client began.
+fn recreation_event(input: &PlanInput) -> Option<Event> {
+    let what = format!("the node group {}", deleted_nodegroup(input)?);
+    let consequence = " with new nodes";
+    let reason = input.status.managed.as_ref().and_then(|managed| managed.nodegroup_deletion);
+    Some(match reason {
+        Some(NodegroupDeletion::CreateFailed) => deleted_by_controller(&what, "EKS could not create it", consequence),
+        Some(NodegroupDeletion::LostScalingGroup) => {
+            deleted_by_controller(&what, "it had lost its scaling group", consequence)
+        }
+        None => recreated(&what, "DeleteNodegroup", consequence),
+    })
+}
+
+/// The node group of this cluster that was observed before and is gone: its ARN is recorded with its observation.
 fn deleted_nodegroup(input: &PlanInput) -> Option<String> {
     let arns = input.status.managed.as_ref().map(|managed| managed.nodegroup_arns.as_slice()).unwrap_or_default();
     let exists = |name: &NodegroupName| input.observed.disowned.iter().any(|found| found.name == *name);

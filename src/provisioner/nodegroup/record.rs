@@ -7,7 +7,7 @@ use super::names::nodegroup_in_arn;
 use super::observed::{ObservedNodegroup, Partition};
 use super::update;
 use crate::api::ManagedAttributes;
-use crate::aws::nodegroup::{Nodegroup, NodegroupName};
+use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus};
 use crate::plan::PlanBuilder;
 use crate::provisioner::recreated::was_ready;
 
@@ -80,6 +80,7 @@ fn managed_attributes(
     let has_taint =
         |key: &String| keeps(NameKind::Taint, key, &|n| n.taints.iter().any(|t| update::taint_key(t) == *key));
     let has_max_unavailable = || keeps(NameKind::MaxUnavailable, "", &attribute_names::has_max_unavailable);
+    let has_active = observed.iter().any(|group| group.has_status(NodegroupStatus::Active));
     let has_repair = || keeps(NameKind::NodeRepair, "", &|n| n.repair);
     ManagedAttributes {
         max_unavailable: attribute_names::sets_max_unavailable(desired) || old.max_unavailable && has_max_unavailable(),
@@ -89,6 +90,7 @@ fn managed_attributes(
         taints: desired_and_recorded(desired.taints.iter().map(update::taint_key), &old.taints, has_taint),
         nodegroups,
         nodegroup_arns: kept_arns.chain(observed_arns).collect(),
+        nodegroup_deletion: old.nodegroup_deletion.filter(|_| created.is_none() && !has_active),
         ..old.clone()
     }
 }

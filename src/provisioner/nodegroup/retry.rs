@@ -2,12 +2,13 @@
 //! its cause is gone.
 
 use jiff::{SignedDuration, Timestamp};
+use serde_json::json;
 
 use super::input::PlanInput;
 use super::observed::ObservedNodegroup;
 use super::ownership::to_tags;
 use super::{blue_green, health};
-use crate::api::rfc3339;
+use crate::api::{NodegroupDeletion, rfc3339};
 use crate::ownership::has_ownership_tags;
 use crate::plan::{NodegroupStep, Outcome, PlanBuilder};
 use crate::provisioner::rejected_fields::Part;
@@ -34,9 +35,12 @@ pub(crate) fn creation(
     let is_due = retry_in <= SignedDuration::ZERO || input.is_requested;
     let is_unhealthy = health::cluster_unhealthy(input).is_some();
     // The next one may have another release than one that had Ready nodes.
-    let (problem, fix, lock) = match input.observed.has_lost_scaling_group {
-        true => ("has lost its scaling group", "", input.lock.or(input.rollout_block)),
-        false => ("could not be created", "fix the cause; ", input.lock),
+    let (reason, problem, fix, lock) = match input.observed.has_lost_scaling_group {
+        true => {
+            let lock = input.lock.or(input.rollout_block);
+            (NodegroupDeletion::LostScalingGroup, "has lost its scaling group", "", lock)
+        }
+        false => (NodegroupDeletion::CreateFailed, "could not be created", "fix the cause; ", input.lock),
     };
     let next = match (has_served(failed), lock) {
         (true, _) => format!(
@@ -65,7 +69,9 @@ pub(crate) fn creation(
         return input.now.checked_add(retry_in).ok();
     }
     if !is_unhealthy {
-        delete(input, failed, is_adopting, builder);
+        // The creation of the next one is reported with it, unless that replaces another one.
+        let reason = outgoing.is_empty().then_some(reason);
+        delete(input, failed, reason, is_adopting, builder);
     }
     None
 }
@@ -88,15 +94,26 @@ pub(crate) fn deletion(input: &PlanInput, current: &ObservedNodegroup, is_adopti
         return builder.set_outcome_once(outcome);
     }
     builder.set_outcome_once(health::delete_failed(input, current));
-    delete(input, current, is_adopting, builder);
+    delete(input, current, None, is_adopting, builder);
 }
 
-fn delete(input: &PlanInput, current: &ObservedNodegroup, is_adopting: bool, builder: &mut PlanBuilder) {
+/// Deletes a node group, and records why before; without a reason, another client began the deletion.
+fn delete(
+    input: &PlanInput,
+    current: &ObservedNodegroup,
+    reason: Option<NodegroupDeletion>,
+    is_adopting: bool,
+    builder: &mut PlanBuilder,
+) {
     let broken = &input.resolved.broken;
     let is_broken = broken.contains(Part::Rotation) || broken.contains(Part::Immutable);
     // One without the tags gets them before. The shipped IAM policy does not allow its deletion until then.
     let is_tagged = has_ownership_tags(&to_tags(&current.nodegroup.tags), &input.resolved.ownership_tags);
     if is_tagged && !is_adopting && !is_broken {
+        let recorded = input.status.managed.as_ref().and_then(|managed| managed.nodegroup_deletion);
+        if reason.is_some() && reason != recorded {
+            builder.record_after_steps(json!({ "managed": { "nodegroupDeletion": reason } }));
+        }
         builder.push(NodegroupStep::DeleteNodegroup { nodegroup: current.name().clone() });
     }
 }

@@ -709,10 +709,10 @@ fn nodegroup_that_eks_could_not_create_is_created_again() {
     );
     assert_eq!(waiting.plan().recheck_at, Some(timestamp("2026-01-02T00:01:00Z")));
     let due = || never_joined(15);
-    assert_eq!(due().step_names(), ["DeleteNodegroup"]);
+    assert_eq!(due().step_names(), ["UpdateStatus", "DeleteNodegroup"]);
     assert_eq!(
         never_joined(14).with(|s| s.is_requested = true).step_names(),
-        ["DeleteNodegroup"],
+        ["UpdateStatus", "DeleteNodegroup"],
         "a person asks for it"
     );
     let locked = due().with(|s| s.lock = Some("a lock"));
@@ -776,8 +776,9 @@ fn nodegroup_that_lost_its_scaling_group_and_its_nodes_is_created_again() {
             && message.contains("is deleted and recreated at 2026-01-02T00:01:00Z"),
         "{message}"
     );
-    assert_eq!(lost(15).step_names(), ["DeleteNodegroup"]);
-    assert_eq!(waiting.with(|s| s.is_requested = true).step_names(), ["DeleteNodegroup"], "a person asks for it");
+    assert_eq!(lost(15).step_names(), ["UpdateStatus", "DeleteNodegroup"]);
+    let requested = waiting.with(|s| s.is_requested = true);
+    assert_eq!(requested.step_names(), ["UpdateStatus", "DeleteNodegroup"], "a person asks for it");
 
     let locked = lost(15).with(|s| s.lock = Some("a lock"));
     let paused = lost(15).with(|s| s.rollout_block = Some("a lock"));
@@ -1672,14 +1673,44 @@ fn values_that_eks_always_refuses_are_rejected() {
     );
 }
 
+fn deletion_events(scenario: &Scenario) -> Vec<String> {
+    let plan = scenario.plan();
+    let events = plan.events.iter().filter(|event| event.reason == "ResourceRecreated");
+    events.map(|event| event.message.clone()).collect()
+}
+
+/// An admin would search CloudTrail for another client, and find the controller's own call.
+#[test]
+fn node_group_that_the_controller_deleted_is_reported_with_the_reason() {
+    let useless = Scenario::converged("", "").with_records().with(|s| {
+        s.state.creation_failed_for = SignedDuration::from_mins(15);
+        s.state.nodegroups[0].members.clear();
+    });
+    let failed = useless.clone().nodegroup(|n| n.status = NodegroupStatus::CreateFailed);
+    let lost = useless.with(|s| {
+        s.state.has_lost_scaling_group = true;
+        s.state.nodegroups[0].nodegroup.status = NodegroupStatus::Degraded;
+    });
+    for (unusable, why) in [(failed, "EKS could not create it"), (lost, "it had lost its scaling group")] {
+        assert!(unusable.step_names().contains(&"DeleteNodegroup"), "{why}: {:?}", unusable.step_names());
+        let deleting = unusable.with_records().with(|s| {
+            s.state.has_lost_scaling_group = false;
+            s.state.nodegroups[0].nodegroup.status = NodegroupStatus::Deleting;
+        });
+        let gone = deleting.with_records().with(|s| s.state.nodegroups.clear());
+        let events = deletion_events(&gone);
+        assert!(events.len() == 1 && events[0].starts_with("the controller deleted the node group "), "{events:?}");
+        assert!(events[0].contains(why) && !events[0].contains("another client"), "{events:?}");
+        let serving = Scenario::converged("", "").state;
+        let created = Scenario { state: serving, ..gone.with_records() };
+        let deleted = created.with_records().with(|s| s.state.nodegroups.clear());
+        assert!(deletion_events(&deleted)[0].contains("another client"), "the next deletion is not the controller's");
+    }
+}
+
 /// A creation alone reads as if the node group had never been there.
 #[test]
 fn externally_deleted_node_group_is_reported() {
-    let deletion_events = |scenario: &Scenario| -> Vec<String> {
-        let plan = scenario.plan();
-        let events = plan.events.iter().filter(|event| event.reason == "ResourceRecreated");
-        events.map(|event| event.message.clone()).collect()
-    };
     let deleted = Scenario::converged("{}", "{}").with(|s| s.state.nodegroups.clear());
     let events = deletion_events(&deleted);
     assert!(events.len() == 1 && events[0].starts_with("the node group "), "{events:?}");
