@@ -1,4 +1,17 @@
 //! The root of the InstanceGroup spec and the settings of the upgrade strategies.
+//!
+//! ```
+//! use instance_manager::api::{InstanceGroup, InstanceGroupSpec};
+//! use serde_json::json;
+//!
+//! let spec = json!({"provisioner": "eks", "eks": {"minSize": 1, "maxSize": 3}});
+//! let spec: InstanceGroupSpec = serde_json::from_value(spec).unwrap();
+//! let group = InstanceGroup::new("web", spec);
+//!
+//! assert_eq!(group.spec.eks.as_ref().unwrap().max_size, Some(3));
+//! assert_eq!(json!(group)["kind"], "InstanceGroup");
+//! assert_eq!(json!(group)["spec"]["eks-managed"], json!(null)); // only the settings of its provisioner
+//! ```
 
 // The lint mistakes the type and path of each printer column for a repetition.
 #![allow(clippy::duplicated_attributes)]

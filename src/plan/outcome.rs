@@ -6,6 +6,18 @@ use serde::Serialize;
 use super::stalled_reason::Reason;
 
 /// The state of a group once its plan is applied. It decides the requeue and the conditions.
+///
+/// ```
+/// use instance_manager::plan::{Outcome, Phase, Reason, Recheck, waiting};
+///
+/// let launches = waiting(Phase::Creating, "waiting for 2 nodes"); // `Reconciling`, and looks again by itself
+/// assert!(matches!(launches, Outcome::Progressing { recheck: Recheck::Poll, .. }));
+///
+/// let message = "spec.eks.minSize `5` is larger than spec.eks.maxSize (3); lower it".to_owned();
+/// let rejected = Outcome::Blocked { reason: Reason::InvalidSpec, message, is_deleting: false }; // `Stalled`
+/// assert_ne!(rejected, Outcome::Converged);
+/// assert_eq!(Reason::InvalidSpec.to_string(), "InvalidSpec"); // the reason of the condition
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Outcome {
     /// The observed state equals the desired state.

@@ -15,6 +15,21 @@ use super::step::Step;
 use crate::api::names::condition;
 
 /// Everything that one pass does to one group.
+///
+/// ```
+/// use instance_manager::api::{InstanceGroup, InstanceGroupSpec, group_id};
+/// use instance_manager::plan::{EksStep, Outcome, PlanBuilder};
+///
+/// let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+/// group.metadata.namespace = Some("team".into());
+/// let mut builder = PlanBuilder::default();
+/// builder.push_with_reasons(EksStep::DeleteTemplate { template: "lt-1".into() }, vec![]);
+/// let plan = builder.build(&group_id(&group), None);
+///
+/// assert_eq!(plan.group, "team/web");
+/// assert_eq!(plan.outcome, Outcome::Converged); // once the steps are applied
+/// assert_eq!(serde_json::json!(plan)["steps"][0]["step"], "DeleteTemplate"); // as `instance-manager plan` prints it
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct Plan {
     /// `namespace/name`.

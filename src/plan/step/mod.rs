@@ -26,6 +26,22 @@ pub use object::ObjectStep;
 pub use strategy::StrategyStep;
 
 /// One write, by topic. It is serialized like the step of its topic.
+///
+/// ```
+/// use instance_manager::plan::{EksStep, NodeStep, Step};
+///
+/// let terminate = Step::from(NodeStep::Terminate {
+///     scaling_group: "demo-team-web".into(),
+///     instance: "i-1".into(),
+///     node: Some("ip-10-0-0-1".into()),
+///     decrement_desired: false,
+/// });
+/// assert_eq!(terminate.name(), "Terminate");
+/// assert!(terminate.is_disruptive()); // lock-upgrades blocks it
+///
+/// let tags = Step::from(EksStep::PutTags { group: "demo-team-web".into(), tags: vec![] });
+/// assert!(!tags.is_disruptive() && !tags.creates_nodes());
+/// ```
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[serde(untagged)]
 pub enum Step {
