@@ -177,6 +177,9 @@ pub(crate) mod condition {
     pub(crate) const READ_FAILURES: [&str; 5] =
         [AWS_THROTTLED, AWS_UNAVAILABLE, AWS_CREDENTIALS_REJECTED, READ_FAILED, INTERNAL_ERROR];
 
+    /// The rollout of a BoundariesRevision was halted or aborted; the message gives the cause and the remedy.
+    pub(crate) const HALTED: &str = "Halted";
+
     /// The conditions that report a problem while they are True.
     pub(crate) const PROBLEMS: [&str; 7] = [
         STALLED,

@@ -5,7 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::checks::{CheckResult, statuses};
 use super::summary::{GroupSummary, WaveSummary};
 use super::view::RolloutView;
-use crate::api::names::condition::current_reason;
+use crate::api::names::condition::{HALTED, current_reason};
 use crate::api::{
     BoundariesRevisionStatus, CheckState, Condition, RolloutPhase, WaveState, WaveStatus, rfc3339, set_condition,
 };
@@ -372,7 +372,7 @@ fn set_conditions(input: &ProgressInput, status: &mut BoundariesRevisionStatus, 
     let reason = if is_paused { "Paused".to_owned() } else { phase.to_string() };
     let conditions = [
         Condition::new("Progressing", is_progressing && !is_paused, &reason, ""),
-        Condition::new("Halted", is_halted, halted.0, halted.1),
+        Condition::new(HALTED, is_halted, halted.0, halted.1),
         Condition::new("Complete", phase == RolloutPhase::Complete, &phase.to_string(), ""),
     ];
     // The message of a halt stays as it was when it began: groups return, and their conditions end.
@@ -380,7 +380,7 @@ fn set_conditions(input: &ProgressInput, status: &mut BoundariesRevisionStatus, 
         let kept = status.conditions.iter().find(|old| old.r#type == new.r#type && old.status == new.status);
         let old_reason = |old: &Condition| old.reason.as_deref().map(|reason| current_reason(reason).to_owned());
         let is_same = |old: &Condition| old_reason(old) == new.reason || phase == RolloutPhase::Halted;
-        let keeps = new.r#type == "Halted" && new.is_true() && kept.is_some_and(is_same);
+        let keeps = new.r#type == HALTED && new.is_true() && kept.is_some_and(is_same);
         if !keeps {
             set_condition(&mut status.conditions, new, &now);
         }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::api::names::annotation;
+use crate::api::names::{annotation, condition};
 use crate::api::{
     BoundariesRevision, BoundariesRevisionStatus, RevisionSource, RolloutOrders, RolloutPhase, WaveState, WaveStatus,
 };
@@ -65,7 +65,7 @@ pub(crate) enum RolloutEnd {
 /// How the rollout of this revision was stopped. The conditions of one that was superseded stay.
 fn end_of(revision: &BoundariesRevision) -> Option<RolloutEnd> {
     let conditions = revision.status.iter().flat_map(|status| &status.conditions);
-    let is_halted = conditions.into_iter().any(|found| found.r#type == "Halted" && found.is_true());
+    let is_halted = conditions.into_iter().any(|found| found.r#type == condition::HALTED && found.is_true());
     match revision.spec.orders.paused {
         _ if is_aborted(revision) => Some(RolloutEnd::Aborted),
         _ if is_halted => Some(RolloutEnd::Halted),

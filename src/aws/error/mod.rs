@@ -365,6 +365,19 @@ const ERROR_RULES: &[ErrorRule] = &[
     ),
 ];
 
+/// The policy that denies a call explicitly, as a phrase; `None` when AWS names none in the message.
+pub(crate) fn denying_policy(message: &str) -> Option<&'static str> {
+    let policies = [
+        ("service control policy", "a service control policy of the organization"),
+        ("resource control policy", "a resource control policy of the organization"),
+        ("permissions boundary", "the permissions boundary of the controller's IAM role"),
+        ("VPC endpoint policy", "the policy of a VPC endpoint"),
+        ("session policy", "a session policy"),
+        ("explicit deny", "a statement that denies it explicitly"),
+    ];
+    policies.into_iter().find(|(words, _)| message.contains(words)).map(|(_, policy)| policy)
+}
+
 /// Classifies the error response of a service by code, message and HTTP status.
 pub(crate) fn classify(service: &str, code: &str, message: &str, status: u16) -> AwsErrorKind {
     let message = message.to_lowercase();

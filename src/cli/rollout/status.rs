@@ -9,7 +9,7 @@ use serde_json::json;
 
 use super::ordered_by::{last_order, words};
 use super::read::{NO_ROLLOUT, find_with_return, is_about_to_begin, remedy, serialized};
-use crate::api::names::{CHANGE_CAUSE, CONFIG_MAP};
+use crate::api::names::{CHANGE_CAUSE, CONFIG_MAP, condition};
 use crate::api::{
     BoundariesRevision, BoundariesRevisionStatus, CheckState, CheckStatus, LaggingGroup, RolloutOrders, RolloutPhase,
     WaveState, WaveStatus, rfc3339,
@@ -117,7 +117,7 @@ fn describe(
             rfc3339(until)
         );
     }
-    let halted = status.conditions.iter().find(|found| found.r#type == "Halted" && found.is_true());
+    let halted = status.conditions.iter().find(|found| found.r#type == condition::HALTED && found.is_true());
     if let Some(message) = halted.and_then(|found| found.message.as_ref()) {
         text += &format!("  halted  {}\n", escape_control(message));
     }

@@ -7,7 +7,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 use kube::{Api, Client, ResourceExt};
 
 use super::read::{MissingRevision, NO_ROLLOUT, find, is_about_to_begin};
-use crate::api::names::CONFIG_MAP;
+use crate::api::names::{CONFIG_MAP, condition};
 use crate::api::{BoundariesRevision, RolloutPhase, WaveState};
 use crate::boundaries::content_hash;
 use crate::cli::args::{RevisionRef, RolloutWaitArgs, WaitTarget};
@@ -128,7 +128,7 @@ fn wait_result(revision: &BoundariesRevision, awaited: &WaitTarget) -> anyhow::R
     match phase {
         RolloutPhase::Complete => return Ok(Some((0, format!("{name} is complete")))),
         RolloutPhase::Halted | RolloutPhase::Returning | RolloutPhase::Aborted | RolloutPhase::Superseded => {
-            let found = status.conditions.iter().find(|found| found.r#type == "Halted");
+            let found = status.conditions.iter().find(|found| found.r#type == condition::HALTED);
             let why = found.and_then(|found| found.message.clone()).unwrap_or_default();
             return Ok(Some((2, format!("{name} is {phase}: {why}").trim_end_matches([':', ' ']).to_owned())));
         }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use crate::api::names::condition;
 use crate::apply::{Applied, StepError};
+use crate::aws::error::denying_policy;
 use crate::aws::{AwsError, AwsErrorKind};
 use crate::ownership;
 use crate::plan::{NodeStep, ObjectStep, Outcome, Phase, Plan, Reason, Recheck, Step};
@@ -174,18 +175,10 @@ fn error_message(error: &StepError) -> String {
     }
 }
 
-/// The message for a call that AWS denied. AWS names the kind of policy that denies a call explicitly.
+/// The message for a call that AWS denied.
 pub(crate) fn missing_iam_action(action: &str, error: &str) -> String {
-    let policies = [
-        ("service control policy", "a service control policy of the organization"),
-        ("resource control policy", "a resource control policy of the organization"),
-        ("permissions boundary", "the permissions boundary of the controller's IAM role"),
-        ("VPC endpoint policy", "the policy of a VPC endpoint"),
-        ("session policy", "a session policy"),
-        ("explicit deny", "a statement that denies it explicitly"),
-    ];
-    match policies.iter().find(|(words, _)| error.contains(words)) {
-        Some((_, policy)) => {
+    match denying_policy(error) {
+        Some(policy) => {
             format!("AWS denies {action} by {policy}; change that, and the controller continues by itself ({error})")
         }
         None => format!(

@@ -33,6 +33,7 @@ use super::context::{Context, publish_event};
 use super::revisions;
 use super::stores::Stores;
 use super::trigger::Trigger;
+use crate::api::names::condition;
 use crate::api::{
     BoundariesRevision, BoundariesRevisionStatus, RolloutCounts, RolloutPhase, WaveState, WaveStatus, diff_merge_patch,
     rfc3339,
@@ -530,7 +531,7 @@ async fn write(
 /// Publishes the new phase on the ConfigMap and on the revision, where an admin looks.
 async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionStatus, phase: RolloutPhase) {
     let name = &view.target.name;
-    let halted = status.conditions.iter().find(|found| found.r#type == "Halted" && found.is_true());
+    let halted = status.conditions.iter().find(|found| found.r#type == condition::HALTED && found.is_true());
     let why = halted.and_then(|found| found.message.clone()).unwrap_or_default();
     let event = match phase {
         RolloutPhase::Assessing | RolloutPhase::Superseded => return,

@@ -19,7 +19,7 @@ use super::scaling_group::{
 };
 use super::{adopt, launch_configuration, ownership, rotation, warm_pool};
 use crate::api::status::MAX_LISTED_INSTANCES;
-use crate::api::{EffectiveValues, SpotRecommendation, StrategyType};
+use crate::api::{EffectiveValues, ProvisionerKind, SpotRecommendation, StrategyType};
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::{InstanceState, ScalingGroup, ScalingGroupChange};
 use crate::ownership::ownership_conflict;
@@ -225,7 +225,7 @@ fn status_update(input: &PlanInput) -> StatusUpdate {
     let r = input.resolved;
     let mut fields = BTreeMap::from([
         ("activeScalingGroupName".to_owned(), json!(r.names.scaling_group)),
-        ("provisioner".into(), json!("eks")),
+        ("provisioner".into(), json!(ProvisionerKind::Eks)),
         ("nodesInstanceRoleArn".into(), json!(r.role_arn)),
     ]);
     if !r.broken.contains(Part::Rotation) {

@@ -10,7 +10,7 @@ use super::join::role_join;
 use super::launch_configuration;
 use super::rotation::{in_place, outdated};
 use super::scaling_group::{instance_tags, subnets};
-use crate::api::ManagedAttributes;
+use crate::api::{ManagedAttributes, ProvisionerKind};
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::Tag;
 use crate::plan::PlanBuilder;
@@ -31,8 +31,9 @@ pub(crate) fn record(input: &PlanInput, joined: &JoinPlan, builder: &mut PlanBui
         status["nodesInstanceRoleArn"] = json!(r.role_arn);
     }
     // The next pass may be of another provisioner, and would not find what this one creates.
-    if input.status.provisioner.as_deref() != Some("eks") {
-        status["provisioner"] = json!("eks");
+    let kind = ProvisionerKind::Eks;
+    if input.status.provisioner.as_deref() != Some(kind.as_str()) {
+        status["provisioner"] = json!(kind);
     }
     builder.record(status);
 }

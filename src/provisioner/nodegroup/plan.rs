@@ -11,7 +11,7 @@ use super::observed::{ObservedNodegroup, Partition, partition};
 use super::ownership::{UnprovenNodegroup, is_named_by};
 use super::record::record;
 use super::{adopt, blue_green, create, health, retry, update, usage};
-use crate::api::EffectiveValues;
+use crate::api::{EffectiveValues, ProvisionerKind, StrategyType};
 use crate::aws::nodegroup::{Nodegroup, NodegroupStatus};
 use crate::plan::{Outcome, Phase, Plan, PlanBuilder, StatusUpdate, waiting};
 use crate::provisioner::rejected_fields::Part;
@@ -156,8 +156,8 @@ fn status_update(input: &PlanInput, partitioned: &Partition) -> StatusUpdate {
     let desired = &input.resolved.desired;
     let lifecycle = if desired.immutable.capacity_type.as_deref() == Some("SPOT") { "spot" } else { "normal" };
     let mut fields = BTreeMap::from([
-        ("provisioner".to_owned(), json!("eks-managed")),
-        ("strategy".into(), json!("managed")),
+        ("provisioner".to_owned(), json!(ProvisionerKind::EksManaged)),
+        ("strategy".into(), json!(StrategyType::Managed)),
         ("lifecycle".into(), json!(lifecycle)),
         ("nodesInstanceRoleArn".into(), json!(desired.immutable.node_role)),
     ]);

@@ -6,7 +6,7 @@ use super::input::PlanInput;
 use super::names::nodegroup_in_arn;
 use super::observed::{ObservedNodegroup, Partition};
 use super::update;
-use crate::api::ManagedAttributes;
+use crate::api::{ManagedAttributes, ProvisionerKind};
 use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus};
 use crate::plan::PlanBuilder;
 use crate::provisioner::recreated::was_ready;
@@ -26,7 +26,7 @@ pub(crate) fn record(
     }
     let mut next = input.status.clone();
     next.managed = Some(managed);
-    next.provisioner = Some("eks-managed".into());
+    next.provisioner = Some(ProvisionerKind::EksManaged.as_str().into());
     // Both fields are written together: a recorded name without its hash would make the group outdated.
     if let Some(group) = adopted {
         let template = next.template.get_or_insert_default();
