@@ -317,11 +317,13 @@ mod tests {
         let metrics = Arc::new(Metrics::new().expect("metrics"));
         let counter = CallCounter { observer: metrics.clone(), circuit_breaker: Arc::default() };
         let sdk = AutoScalingSdk(Client::from_conf(config(&http).interceptor(counter).build()));
-        let throttles = "instance_manager_aws_api_throttle_total{operation=\"EnterStandby\",service=\"autoscaling\"}";
-        let calls = "instance_manager_aws_calls_total{operation=\"EnterStandby\",outcome=\"throttled\",service=\"autoscaling\"}";
-        assert_eq!((metrics.value(throttles), metrics.value(calls)), (None, None));
+        let labels = |outcome: &str| format!("{{operation=\"EnterStandby\",{outcome}service=\"autoscaling\"}}");
+        let throttles = format!("instance_manager_aws_api_throttle_total{}", labels(""));
+        let calls = format!("instance_manager_aws_calls_total{}", labels("outcome=\"throttled\","));
+        let shown = || [&throttles, &calls].map(|series| metrics.value(series));
+        assert_eq!(shown(), [None, None]);
         assert!(sdk.enter_standby("demo-team-web", "i-1").await.is_err());
-        assert_eq!((metrics.value(throttles), metrics.value(calls)), (Some("1".into()), Some("1".into())));
+        assert_eq!(shown(), ["1", "1"].map(|value| Some(value.to_owned())));
     }
 
     #[tokio::test]
