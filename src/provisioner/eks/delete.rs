@@ -29,7 +29,7 @@ use crate::provisioner::role_users::KeptEntry;
 use crate::rotation::drain::{AtTimeout, DrainPolicy};
 use crate::rotation::rolling_update;
 use crate::rotation::rolling_update::report::{duplicate_provider_id, overdue_pods, pod_names};
-use crate::rotation::rolling_update::{Candidates, decide};
+use crate::rotation::rolling_update::{Candidates, WarmPoolRotation, decide};
 use crate::rotation::{ClusterHealth, Drains, NodeInstance};
 use crate::settings::Timing;
 use crate::util::counted::counted;
@@ -272,6 +272,7 @@ fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::
         lock: None,
         rollout_block: None,
         allowance: None,
+        warm_pool: WarmPoolRotation::Done,
         precondition: None,
         failed_replacements: None,
         failed_launch: None,

@@ -19,7 +19,7 @@ use crate::rotation::drain;
 use crate::rotation::drain::{AtTimeout, DrainAction, DrainPolicy};
 use crate::rotation::rolling_update;
 use crate::rotation::rolling_update::report::{Scope, report};
-use crate::rotation::rolling_update::{Candidates, RollingUpdateDecision, RotationState, decide};
+use crate::rotation::rolling_update::{Candidates, RollingUpdateDecision, RotationState, WarmPoolRotation, decide};
 use crate::rotation::{NodeInstance, NodeView};
 use crate::util::counted::are;
 
@@ -269,6 +269,7 @@ fn rolling_update_input<'a>(
         // The new nodes exist already: what has begun is finished.
         rollout_block: None,
         allowance: None,
+        warm_pool: WarmPoolRotation::Done,
         precondition: input.persistent_failure.rotation_blocker(),
         failed_replacements: None,
         failed_launch: None,

@@ -4,7 +4,7 @@ use crate::aws::InstanceState;
 use crate::plan::{Allowance, NodeStart};
 use crate::rotation::members::NodeInstance;
 use crate::rotation::rolling_update::nodeless::remove_without_node;
-use crate::rotation::rolling_update::types::{Candidates, RollingUpdateDecision, RollingUpdateInput};
+use crate::rotation::rolling_update::types::{Candidates, RollingUpdateDecision, RollingUpdateInput, WarmPoolRotation};
 use crate::rotation::rolling_update::{surge, waits};
 
 /// What is not available, and what is about to leave.
@@ -66,7 +66,7 @@ pub(super) fn start_batch(
     let replaces = input.candidates == Candidates::Outdated;
     let mut surging =
         if removes_all { 0 } else { surge::continue_surge(input, candidates, counted.unavailable, decision) };
-    if input.replacement_block().is_some() {
+    if input.replacement_block().is_some() || input.warm_pool != WarmPoolRotation::Done {
         return;
     }
     let has_failed_launch = replaces && input.failed_launch.is_some();

@@ -21,7 +21,7 @@ use batch::start_batch;
 use blockers::blocker;
 use candidates::select_candidates;
 use drains::continue_drains;
-pub(crate) use types::{Candidates, RollingUpdateDecision, RollingUpdateInput, RotationState};
+pub(crate) use types::{Candidates, RollingUpdateDecision, RollingUpdateInput, RotationState, WarmPoolRotation};
 use uncordon::{revert, uncordon_all, uncordon_steps};
 
 /// Decides the next steps of a rotation.

@@ -35,6 +35,8 @@ pub(crate) struct RollingUpdateInput<'a> {
     pub rollout_block: Option<&'a str>,
     /// How many further available outdated nodes may be replaced; `None` for any number.
     pub allowance: Option<&'a Allowance>,
+    /// How far the rotation of the warm pool is, which comes before the next node.
+    pub warm_pool: WarmPoolRotation,
     /// Why no node may be cordoned now; `None` when nodes may be.
     pub precondition: Option<(Reason, String)>,
     /// Replacements that failed and are gone, in words; `None` when there are none.
@@ -109,6 +111,15 @@ pub(crate) enum Candidates {
     Surplus(usize),
     /// All instances, without replacement.
     All,
+}
+
+/// How far the rotation of the group's warm pool is. Auto Scaling replaces nodes from the pool.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum WarmPoolRotation {
+    /// The nodes wait for no instance of a pool.
+    Done,
+    /// Instances of the pool are outdated: drains in progress are finished, and no further node is taken.
+    InProgress,
 }
 
 /// What to do now, and the state of the rotation.

@@ -63,6 +63,16 @@ fn blocked_rotation_removes_no_further_surplus_node() {
     assert_eq!(step_summaries(&decision), ["terminate a"], "what has begun is finished");
 }
 
+/// Auto Scaling would replace it from the pool with an outdated instance, which is then replaced again.
+#[test]
+fn no_further_node_is_taken_while_the_warm_pool_is_replaced() {
+    let members = [node_instance("a").outdated().cordoned(), node_instance("b").outdated()];
+    let empty = drains("node-a", vec![]);
+    let rotate = |warm_pool| decide(&RollingUpdateInput { warm_pool, ..input(&members, &empty, 2) });
+    assert_eq!(step_summaries(&rotate(WarmPoolRotation::Done)), ["terminate a", "cordon b"]);
+    assert_eq!(step_summaries(&rotate(WarmPoolRotation::InProgress)), ["terminate a"]);
+}
+
 #[test]
 fn node_no_longer_outdated_is_uncordoned() {
     let members = [node_instance("a").cordoned(), node_instance("b")];

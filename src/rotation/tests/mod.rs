@@ -11,7 +11,9 @@ mod scale_in;
 use jiff::{SignedDuration, Timestamp};
 
 use super::drain::{AtTimeout, DrainPolicy};
-use super::rolling_update::{Candidates, RollingUpdateDecision, RollingUpdateInput, RotationState, decide};
+use super::rolling_update::{
+    Candidates, RollingUpdateDecision, RollingUpdateInput, RotationState, WarmPoolRotation, decide,
+};
 use super::*;
 use crate::aws::samples::instance;
 use crate::aws::{Instance, InstanceState};
@@ -159,6 +161,7 @@ pub(super) fn input<'a>(
         lock: None,
         rollout_block: None,
         allowance: None,
+        warm_pool: WarmPoolRotation::Done,
         precondition: None,
         failed_replacements: None,
         failed_launch: None,

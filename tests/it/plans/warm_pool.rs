@@ -3,6 +3,7 @@
 use instance_manager::aws::{WarmInstance, WarmPhase, WarmPool, WarmSizes};
 use instance_manager::plan::EksStep;
 use instance_manager::plan::{NodeStep, ObjectStep, Outcome, Reason, Step};
+use instance_manager::rotation::DrainView;
 
 use super::*;
 
@@ -48,6 +49,17 @@ fn with_outdated_pool(pool: Vec<WarmInstance>) -> Scenario {
             s.state.warm_instances = Some(pool);
         })
         .with_scaling_group(|g| g.template.as_mut().expect("a pin").version = "2".into())
+}
+
+/// The same group, which may replace two nodes at once and has drained one of them.
+fn with_drained_node(scenario: Scenario) -> Scenario {
+    let mut scenario = scenario.with_spec(
+        "{strategy: {rollingUpdate: {maxUnavailable: 2}}, eks: {warmPool: {minSize: 1, maxSize: 4}, configuration: {image: ami-00000002}}}",
+    );
+    let node = scenario.state.nodes.get_mut("i-1").expect("a node");
+    (node.cordoned, node.disruption) = (true, Some(disruption_record("2")));
+    scenario.state.drains.insert("node-i-1".into(), DrainView::default());
+    scenario
 }
 
 fn replaced_instances(scenario: &Scenario) -> Vec<String> {
@@ -182,6 +194,15 @@ fn pool_rotates_before_nodes() {
     let plan = scenario.plan();
     assert!(matches!(plan.steps[0].step, Step::Node(NodeStep::CordonNode { .. })), "{:?}", plan.steps);
     assert_eq!(plan.status_update.fields["template"]["warmPool"], "2");
+}
+
+/// Auto Scaling would replace the next node with an outdated instance of the pool, which is then replaced again.
+#[test]
+fn drain_in_progress_lets_no_further_node_overtake_the_pool() {
+    let outdated = with_drained_node(with_outdated_pool(vec![warm_instance("i-8", "1", WarmPhase::Ready)]));
+    assert_eq!(step_names(&outdated.plan()), ["ReplaceWarmInstance", "Terminate"]);
+    let current = with_drained_node(with_outdated_pool(vec![warm_instance("i-8", "2", WarmPhase::Ready)]));
+    assert_eq!(step_names(&current.plan()), ["Terminate", "CordonNode"]);
 }
 
 #[test]

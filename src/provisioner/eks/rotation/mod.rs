@@ -27,7 +27,9 @@ use crate::rotation::NodeInstance;
 use crate::rotation::drain::{AtTimeout, DrainPolicy};
 use crate::rotation::rolling_update::report::{Scope, report};
 use crate::rotation::rolling_update::settings::IntOrPercent;
-use crate::rotation::rolling_update::{Candidates, RollingUpdateDecision, RollingUpdateInput, RotationState, decide};
+use crate::rotation::rolling_update::{
+    Candidates, RollingUpdateDecision, RollingUpdateInput, RotationState, WarmPoolRotation, decide,
+};
 use crate::util::counted::are;
 
 /// Replaces outdated nodes, or removes surplus nodes.
@@ -40,10 +42,11 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
     }
     let is_draining = |m: &NodeInstance| m.disruption_of(&input.resolved.desired.id.uid).is_some();
     // Without a version to launch, a replaced instance of the pool would come back as it was.
-    if replacement_problem(input).is_none()
-        && warm_pool::rotate_pool(input, group, builder)
-        && !members.iter().any(is_draining)
-    {
+    let pool = match replacement_problem(input) {
+        None => warm_pool::rotate_pool(input, group, builder),
+        Some(_) => WarmPoolRotation::Done,
+    };
+    if pool != WarmPoolRotation::Done && !members.iter().any(is_draining) {
         return;
     }
     let surplus = scale_in::surplus(input, group);
@@ -54,7 +57,10 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         let failed = replacements.update(input.status).map(|failed| ("failedReplacements".to_owned(), failed));
         builder.status_update.fields.extend(failed);
     }
-    let mut decision = decide(&rolling_update_input(input, group, &replacements, surplus, candidates));
+    let mut decision = decide(&RollingUpdateInput {
+        warm_pool: pool,
+        ..rolling_update_input(input, group, &replacements, surplus, candidates)
+    });
     let shrinks = || Drift::new("maxSize", group.max, input.resolved.desired.max_size);
     if let Some(step) = limit_terminations(input, group, &members, &mut decision.steps) {
         builder.push_with_reasons(step, vec![shrinks()]);
@@ -140,6 +146,7 @@ fn rolling_update_input<'a>(
         lock: input.lock,
         rollout_block: input.rollout_block,
         allowance: input.allowance,
+        warm_pool: WarmPoolRotation::Done,
         precondition: precondition(input, group, surplus == 0),
         failed_replacements: replacements.halt(input.status, input.timing.launch_retry),
         failed_launch: failed_launch(input),

@@ -9,7 +9,7 @@ use crate::provisioner::StopRequest;
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::rotation::outdated;
 use crate::rotation::drain::{AtTimeout, DrainPolicy};
-use crate::rotation::rolling_update::{Candidates, RollingUpdateDecision, RollingUpdateInput, decide};
+use crate::rotation::rolling_update::{Candidates, RollingUpdateDecision, RollingUpdateInput, WarmPoolRotation, decide};
 use crate::rotation::{ClusterHealth, Drains, NodeInstance};
 use crate::settings::Timing;
 
@@ -106,6 +106,7 @@ fn decide_stop(
         lock,
         rollout_block: None,
         allowance: None,
+        warm_pool: WarmPoolRotation::Done,
         precondition: None,
         failed_replacements: None,
         failed_launch: None,

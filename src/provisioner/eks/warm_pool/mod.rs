@@ -16,6 +16,7 @@ use crate::aws::{ScalingGroup, WarmInstance, WarmPhase, WarmPool, WarmSizes};
 use crate::plan::EksStep;
 use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Recheck, Step, waiting};
 use crate::provisioner::recreated::{recreated, was_ready};
+use crate::rotation::rolling_update::WarmPoolRotation;
 use crate::rotation::rolling_update::report::rotation_halted;
 use crate::util::duration;
 
@@ -174,11 +175,13 @@ fn display_sizes(sizes: &WarmSizes) -> String {
     format!("minSize {}, maxSize {}", sizes.min, max_size_or_default(sizes))
 }
 
-/// Replaces outdated warm instances. Returns true while the rotation of nodes has to wait for the pool.
-pub(crate) fn rotate_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) -> bool {
-    let (Some(pool), Some(_)) = (&input.observed.warm_instances, &group.warm_pool) else { return false };
+/// Replaces outdated warm instances, for which the rotation of nodes has to wait.
+pub(crate) fn rotate_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) -> WarmPoolRotation {
+    let (Some(pool), Some(_)) = (&input.observed.warm_instances, &group.warm_pool) else {
+        return WarmPoolRotation::Done;
+    };
     if input.resolved.desired.warm_pool.is_none() {
-        return false;
+        return WarmPoolRotation::Done;
     }
     let old = outdated_instances(input.resolved, input.observed, input.status);
     if old.is_empty() {
@@ -186,12 +189,12 @@ pub(crate) fn rotate_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut
         if let (Some(template), Some(key)) = (builder.status_update.fields.get_mut("template"), version_key) {
             template["warmPool"] = json!(key);
         }
-        return false;
+        return WarmPoolRotation::Done;
     }
     let message = format!("{} of {} instances of the warm pool are outdated", old.len(), pool.len());
     if let Some(lock) = input.lock.or(input.rollout_block) {
         builder.set_outcome_once(Outcome::Locked { message: format!("{message}; replacement is blocked by {lock}") });
-        return true;
+        return WarmPoolRotation::InProgress;
     }
     // Auto Scaling would not replace them now. Nodes that come from the pool outdated are replaced later.
     let stopped = |p: &String| ["Launch", "Terminate", "ReplaceUnhealthy"].contains(&p.as_str());
@@ -199,12 +202,12 @@ pub(crate) fn rotate_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut
         || input.observed.instance_refresh_active
         || input.observed.cluster_health.is_unhealthy()
     {
-        return false;
+        return WarmPoolRotation::Done;
     }
     let steps = next_batch(pool, old);
     if steps.is_empty() && input.observed.warm_pool_wait >= input.resolved.desired.rolling_update.join_timeout {
         halt_rotation(input, pool, message, builder);
-        return true;
+        return WarmPoolRotation::InProgress;
     }
     builder.condition_updates.push(rotation_halted(false, "Rotating", String::new()));
     let recheck = if steps.is_empty() { Recheck::Poll } else { Recheck::Immediately };
@@ -212,7 +215,7 @@ pub(crate) fn rotate_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut
         PlannedStep::new(EksStep::ReplaceWarmInstance { group: group.name.clone(), instance }, reasons)
     }));
     builder.set_outcome_once(Outcome::Progressing { phase: Phase::Rotating, message, recheck });
-    true
+    WarmPoolRotation::InProgress
 }
 
 /// Halts the rotation when warm instances did not launch or terminate in time; this needs manual intervention.
