@@ -7,7 +7,7 @@ use crate::aws::InstanceState;
 use crate::rotation::drain;
 use crate::rotation::members::{ClusterHealth, NodeInstance};
 use crate::rotation::node_health;
-use crate::rotation::rolling_update::types::{Candidates, RollingUpdateInput, RotationState};
+use crate::rotation::rolling_update::types::{Candidates, RollingUpdateInput, RotationState, WarmPoolRotation};
 
 /// A node that is not ready for less than this may be flapping, so its rotation is not halted.
 const FLAP_TOLERANCE: SignedDuration = SignedDuration::from_secs(30);
@@ -89,8 +89,20 @@ fn unhealthy_message(input: &RollingUpdateInput) -> Option<String> {
     })
 }
 
-/// Why the rotation is halted: replacements did not become Ready, or failed soon after.
+/// Why the rotation is halted, and what to do: the warm pool, from which replacements come, is stuck, or replacements
+/// failed.
 fn halt_message(input: &RollingUpdateInput) -> Option<String> {
+    if let WarmPoolRotation::Halted(message) = &input.warm_pool {
+        return Some(message.clone());
+    }
+    let failure = replacement_failure(input)?;
+    Some(format!(
+        "{failure}; the old nodes are kept; fix the image, user data or role that the replacements launch from, and the rotation resumes"
+    ))
+}
+
+/// How replacements failed: they did not become Ready, or did not stay so.
+fn replacement_failure(input: &RollingUpdateInput) -> Option<String> {
     let replacements: Vec<_> =
         input.members.iter().filter(|m| m.reasons.is_empty() && m.instance.state == InstanceState::InService).collect();
     let failed: Vec<_> =

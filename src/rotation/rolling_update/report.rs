@@ -97,9 +97,9 @@ pub(crate) fn report(
             message: "uncordoning nodes".into(),
             recheck: Recheck::Immediately,
         }),
-        RotationState::Idle => builder.condition_updates.push(rotation_halted(false, "NotRotating", String::new())),
+        RotationState::Idle => report_halted(builder, false, "NotRotating", String::new()),
         RotationState::InProgress => {
-            builder.condition_updates.push(rotation_halted(false, "Rotating", String::new()));
+            report_halted(builder, false, "Rotating", String::new());
             let wait = decision.waiting_for.join("; ");
             let message = if wait.is_empty() { progress } else { format!("{progress}; waiting for {wait}") };
             let recheck = if has_steps { Recheck::Immediately } else { Recheck::Poll };
@@ -109,10 +109,7 @@ pub(crate) fn report(
             .set_outcome_once(Outcome::Locked { message: format!("{summary}; replacement is blocked by {lock}") }),
         RotationState::Blocked(reason, message) => builder.set_outcome_once(blocked(reason, message)),
         RotationState::Halted(message) => {
-            let message = format!(
-                "{message}; the old nodes are kept; fix the image, user data or role that the replacements launch from, and the rotation resumes"
-            );
-            builder.condition_updates.push(rotation_halted(true, "ReplacementsNotReady", message.clone()));
+            report_halted(builder, true, "ReplacementsNotReady", message.clone());
             builder.set_outcome_once(blocked(Reason::ReplacementsNotReady, message));
         }
         RotationState::Unhealthy(message) => builder.set_outcome_once(blocked(Reason::ClusterUnhealthy, message)),
@@ -187,9 +184,13 @@ pub(crate) fn overdue_pods(decision: &RollingUpdateDecision) -> Option<Condition
 /// How many pods that do not terminate a message names.
 const MAX_OVERDUE: usize = 5;
 
-/// The condition `RotationHalted`, which is also written with the status False when a halt ends.
-pub(crate) fn rotation_halted(status: bool, reason: &str, message: String) -> ConditionUpdate {
-    ConditionUpdate { condition_type: condition::ROTATION_HALTED, status, reason: reason.into(), message }
+/// Adds the condition `RotationHalted`, also with the status False when a halt ends. The first report of a plan counts,
+/// like its first outcome: the warm pool rotates before the nodes, and halts them as well.
+pub(crate) fn report_halted(builder: &mut PlanBuilder, status: bool, reason: &str, message: String) {
+    let condition_type = condition::ROTATION_HALTED;
+    if builder.condition_updates.iter().all(|update| update.condition_type != condition_type) {
+        builder.condition_updates.push(ConditionUpdate { condition_type, status, reason: reason.into(), message });
+    }
 }
 
 /// Pods as `namespace/name`, for messages.

@@ -120,6 +120,9 @@ pub(crate) enum WarmPoolRotation {
     Done,
     /// Instances of the pool are outdated: drains in progress are finished, and no further node is taken.
     InProgress,
+    /// Instances of the pool did not launch or terminate in time, in words: no node is replaced, as after failed
+    /// replacements.
+    Halted(String),
 }
 
 /// What to do now, and the state of the rotation.

@@ -73,6 +73,20 @@ fn no_further_node_is_taken_while_the_warm_pool_is_replaced() {
     assert_eq!(step_summaries(&rotate(WarmPoolRotation::InProgress)), ["terminate a"]);
 }
 
+/// An instance that does not finish its launch in the pool may be what replaces the next node.
+#[test]
+fn stuck_warm_pool_halts_the_rotation_and_no_scale_in() {
+    let halted = || WarmPoolRotation::Halted("i-9 did not finish launching".to_owned());
+    let members = [node_instance("a").outdated().cordoned(), node_instance("b").outdated()];
+    let empty = drains("node-a", vec![]);
+    let decision = decide(&RollingUpdateInput { warm_pool: halted(), ..input(&members, &empty, 2) });
+    assert_eq!(step_summaries(&decision), ["uncordon node-a"]);
+    assert!(matches!(&decision.state, RotationState::Halted(why) if why.contains("i-9")), "{:?}", decision.state);
+    let surplus = RollingUpdateInput { candidates: Candidates::Surplus(1), ..input(&members, &empty, 2) };
+    let decision = decide(&RollingUpdateInput { warm_pool: halted(), ..surplus });
+    assert_eq!(step_summaries(&decision), ["terminate a"], "the tenant wants fewer nodes");
+}
+
 #[test]
 fn node_no_longer_outdated_is_uncordoned() {
     let members = [node_instance("a").cordoned(), node_instance("b")];

@@ -205,6 +205,26 @@ fn drain_in_progress_lets_no_further_node_overtake_the_pool() {
     assert_eq!(step_names(&current.plan()), ["Terminate", "CordonNode"]);
 }
 
+/// The group would report at once that its rotation is halted and that it goes on.
+#[test]
+fn unprepared_pool_undoes_drains_in_progress() {
+    let stuck = with_outdated_pool(vec![
+        warm_instance("i-8", "1", WarmPhase::Ready),
+        warm_instance("i-9", "2", WarmPhase::Pending),
+    ]);
+    let plan = with_drained_node(stuck).with(|s| s.state.warm_pool_wait = SignedDuration::from_mins(15)).plan();
+    assert_eq!(step_names(&plan), ["UncordonNode"]);
+    let updates = plan.condition_updates.iter().filter(|update| update.condition_type == "RotationHalted");
+    let halts: Vec<_> = updates.map(|update| update.status).collect();
+    assert_eq!(halts, [true], "{:?}", plan.condition_updates);
+    let Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, .. } = &plan.outcome else {
+        panic!("{:?}", plan.outcome)
+    };
+    assert!(message.contains("i-9 did not finish launching"), "{message}");
+    let is_repeated = plan.other_outcomes.iter().any(|other| matches!(other, Outcome::Blocked { .. }));
+    assert!(!is_repeated, "{:?}", plan.other_outcomes);
+}
+
 #[test]
 fn adoption_reports_foreign_pool() {
     let mut scenario = converged().with_scaling_group(|g| g.warm_pool = Some(pool(1, None)));

@@ -17,7 +17,7 @@ use crate::plan::EksStep;
 use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Recheck, Step, waiting};
 use crate::provisioner::recreated::{recreated, was_ready};
 use crate::rotation::rolling_update::WarmPoolRotation;
-use crate::rotation::rolling_update::report::rotation_halted;
+use crate::rotation::rolling_update::report::report_halted;
 use crate::util::duration;
 
 /// Identifies what all instances of a pool should be: of the pinned version, launched after `rotate-at` once it has
@@ -206,10 +206,9 @@ pub(crate) fn rotate_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut
     }
     let steps = next_batch(pool, old);
     if steps.is_empty() && input.observed.warm_pool_wait >= input.resolved.desired.rolling_update.join_timeout {
-        halt_rotation(input, pool, message, builder);
-        return WarmPoolRotation::InProgress;
+        return halt_rotation(input, pool, message, builder);
     }
-    builder.condition_updates.push(rotation_halted(false, "Rotating", String::new()));
+    report_halted(builder, false, "Rotating", String::new());
     let recheck = if steps.is_empty() { Recheck::Poll } else { Recheck::Immediately };
     builder.steps.extend(steps.into_iter().map(|(instance, reasons)| {
         PlannedStep::new(EksStep::ReplaceWarmInstance { group: group.name.clone(), instance }, reasons)
@@ -219,15 +218,22 @@ pub(crate) fn rotate_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut
 }
 
 /// Halts the rotation when warm instances did not launch or terminate in time; this needs manual intervention.
-fn halt_rotation(input: &PlanInput, pool: &[WarmInstance], message: String, builder: &mut PlanBuilder) {
+fn halt_rotation(
+    input: &PlanInput,
+    pool: &[WarmInstance],
+    message: String,
+    builder: &mut PlanBuilder,
+) -> WarmPoolRotation {
     let not_ready = pool.iter().filter(|w| w.phase != WarmPhase::Ready).map(|w| w.instance.id.clone());
     let message = format!(
         "{message}; {} did not finish launching or terminating within {}; no node is replaced until they do; complete the lifecycle hook that holds them in Warmed:Pending or Warmed:Terminating, or fix the image, user data or role that new instances launch from; the rotation then continues automatically",
         not_ready.collect::<Vec<_>>().join(", "),
         duration::format(input.resolved.desired.rolling_update.join_timeout),
     );
-    builder.condition_updates.push(rotation_halted(true, "ReplacementsNotReady", message.clone()));
-    builder.set_outcome_once(Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, is_deleting: false });
+    report_halted(builder, true, "ReplacementsNotReady", message.clone());
+    let reason = Reason::ReplacementsNotReady;
+    builder.set_outcome_once(Outcome::Blocked { reason, message: message.clone(), is_deleting: false });
+    WarmPoolRotation::Halted(message)
 }
 
 /// Whether outdated warm instances are kept only because others are still launching or terminating.
