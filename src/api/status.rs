@@ -110,8 +110,8 @@ pub struct InstanceGroupStatus {
     /// Ready. Each has the time in RFC 3339 from which joinTimeout counts.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
     pub joining: BTreeMap<String, String>,
-    /// The controller records here which instances of the desired version left the scaling group before their nodes
-    /// were Ready; absent once a later one is.
+    /// The controller records here which instances of the desired version left the scaling group while their nodes
+    /// were not Ready; absent once a later one is.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub failed_replacements: Option<FailedReplacements>,
     /// The controller last started the update of the managed node group with this ID.
@@ -157,7 +157,7 @@ pub struct InstanceGroupStatus {
     pub rejected_by_revision: Option<String>,
 }
 
-/// Instances of the desired version that left the scaling group before their nodes were Ready.
+/// Instances of the desired version that left the scaling group while their nodes were not Ready.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct FailedReplacements {

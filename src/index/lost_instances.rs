@@ -24,7 +24,7 @@ pub(crate) struct LostInstances {
     replacements: (String, BTreeMap<String, Timestamp>),
     /// When that was.
     replacements_seen: Option<Timestamp>,
-    /// Instances of that version that left without being Ready.
+    /// Instances of that version that left while they waited.
     failed_replacements: BTreeSet<String>,
 }
 
@@ -46,9 +46,10 @@ impl LostInstances {
         self.left.keys().cloned().collect()
     }
 
-    /// Compares the instances of the desired version whose nodes have never been Ready with those of the last pass.
-    /// Each has the time since when it is in service. Returns those that left after they had waited for at least
-    /// `least`, and without the controller, until they are in the status: `recorded`. It follows [`Self::observe`].
+    /// Compares the instances of the desired version that wait to be Ready with those of the last pass. Their nodes
+    /// have never been Ready, or failed within `joinTimeout`. Each has the time since when it waits. Returns those that
+    /// left after they had waited for at least `least`, and without the controller, until they are in the status:
+    /// `recorded`. It follows [`Self::observe`].
     pub(crate) fn observe_replacements(
         &mut self,
         version: &str,

@@ -1,6 +1,7 @@
-//! Instances of the desired version that left the scaling group without their nodes ever being Ready. AWS no longer
-//! shows them, and the Cluster Autoscaler, which removes instances that do not join, has lowered the desired capacity.
-//! Without a record, the rotation would continue with the next healthy node, down to `minSize`.
+//! Instances of the desired version that left the scaling group while their nodes were not Ready: they had never been,
+//! or had failed within `joinTimeout`. AWS no longer shows them, and the Cluster Autoscaler, which removes such
+//! instances, has lowered the desired capacity. Without a record, the rotation would continue with the next healthy
+//! node, down to `minSize`.
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
@@ -75,8 +76,9 @@ impl Replacements<'_> {
             }
         };
         Some(format!(
-            "left the scaling group before their nodes were Ready: {} (the Cluster Autoscaler, for example, removes instances \
-             that do not join, and lowers the desired capacity; see the events InstanceLost); no further node is replaced {until}",
+            "left the scaling group while their nodes were not Ready: {} (the Cluster Autoscaler, for example, removes \
+             such instances, and lowers the desired capacity; see the events InstanceLost); no further node is \
+             replaced {until}",
             instances.join(", ")
         ))
     }

@@ -246,6 +246,17 @@ impl NodeInstance {
         node.ready_changed_at.map(|since| now.duration_since(since))
     }
 
+    /// When the instance began to serve, and when its node stopped being Ready; `None` if it has never been Ready, or
+    /// is Ready now. If this process did not observe the beginning, the earlier one of its first observation and the
+    /// creation of the Node counts. The Node alone proves nothing: one of a warm pool is older, and one that was
+    /// registered again is younger.
+    pub(crate) fn loss(&self, now: Timestamp) -> Option<(Timestamp, Timestamp)> {
+        let node = self.node.as_ref().filter(|node| node.has_become_unready())?;
+        let (in_service_since, lost) = (self.instance.in_service_since.unwrap_or(now), node.ready_changed_at?);
+        let was_observed = !self.instance.was_in_service && in_service_since <= lost;
+        Some((if was_observed { in_service_since } else { in_service_since.min(node.created_at) }, lost))
+    }
+
     /// How long its kubelet has not reported; `None` while it reports, and when it has not joined.
     pub(crate) fn silent_for(&self, now: Timestamp) -> Option<SignedDuration> {
         let node = self.node.as_ref().filter(|n| n.kubelet_silent)?;

@@ -147,8 +147,8 @@ pub struct ObservedState {
     pub activities: Vec<ScalingActivity>,
     /// Why nothing was launched since the rotation took a node.
     pub failed_launch: Option<FailedLaunch>,
-    /// Instances of the desired version that left the group without their nodes ever being Ready, and that the status does not
-    /// name yet.
+    /// Instances of the desired version that left the group while their nodes were not Ready, and that the status does
+    /// not name yet.
     pub failed_replacements: Vec<String>,
     /// Instances that left without the controller, with the cause.
     pub lost_instances: Vec<LostInstance>,

@@ -1,6 +1,6 @@
 //! Why a whole rotation makes no progress.
 
-use jiff::{SignedDuration, Timestamp};
+use jiff::SignedDuration;
 
 use crate::api::rfc3339;
 use crate::aws::InstanceState;
@@ -139,7 +139,7 @@ fn failed_to_become_ready(input: &RollingUpdateInput, member: &NodeInstance) -> 
     if member.is_ready() {
         return false;
     }
-    let Some((started, lost)) = loss(input, member) else {
+    let Some((started, lost)) = member.loss(input.now) else {
         let in_service_since = member.instance.in_service_since.unwrap_or(input.now);
         return input.now.duration_since(in_service_since) >= input.join_timeout;
     };
@@ -149,15 +149,5 @@ fn failed_to_become_ready(input: &RollingUpdateInput, member: &NodeInstance) -> 
 
 /// Whether the node stayed Ready for the join timeout, and failed later.
 fn stayed_ready(input: &RollingUpdateInput, member: &NodeInstance) -> bool {
-    loss(input, member).is_some_and(|(started, lost)| lost.duration_since(started) >= input.join_timeout)
-}
-
-/// When the instance of a node began to serve, and when the node stopped being Ready; `None` if it has never been Ready. If
-/// this process did not observe the beginning, the earlier one of its first observation and the creation of the Node counts.
-/// The Node alone proves nothing: one of a warm pool is older, and one that was registered again is younger.
-fn loss(input: &RollingUpdateInput, member: &NodeInstance) -> Option<(Timestamp, Timestamp)> {
-    let node = member.node.as_ref().filter(|node| node.has_become_unready())?;
-    let (in_service_since, lost) = (member.instance.in_service_since.unwrap_or(input.now), node.ready_changed_at?);
-    let was_observed = !member.instance.was_in_service && in_service_since <= lost;
-    Some((if was_observed { in_service_since } else { in_service_since.min(node.created_at) }, lost))
+    member.loss(input.now).is_some_and(|(started, lost)| lost.duration_since(started) >= input.join_timeout)
 }

@@ -1,6 +1,6 @@
-//! Observes replacements that failed: instances that left before their nodes were Ready, and launches that failed.
+//! Observes replacements that failed: instances that left while their nodes were not Ready, and launches that failed.
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 
 use super::super::observed::FailedLaunch;
 use super::super::resolve::ResolvedGroup;
@@ -85,14 +85,9 @@ pub(super) fn failed(
     status: &InstanceGroupStatus,
     members: &[NodeInstance],
 ) -> Vec<String> {
-    let never_ready = |m: &&NodeInstance| {
-        m.reasons.is_empty()
-            && m.instance.state == InstanceState::InService
-            && m.lost_node.is_none()
-            && m.node.as_ref().is_none_or(|node| !node.was_ready)
-    };
-    let since = |m: &NodeInstance| Some((m.instance.id.clone(), m.instance.in_service_since?));
-    let waiting = members.iter().filter(never_ready).filter_map(since).collect();
+    let join_timeout = resolved.desired.rolling_update.join_timeout;
+    let since = |m: &NodeInstance| Some((m.instance.id.clone(), waiting_since(m, join_timeout, o.now)?));
+    let waiting = members.iter().filter_map(since).collect();
     let hash = &resolved.fingerprint.hash;
     // A forecast plans with another revision. With a broken launch field, every instance would count as a replacement.
     let is_broken = resolved.broken.contains(Part::Launch);
@@ -102,23 +97,40 @@ pub(super) fn failed(
     let recorded = status.failed_replacements.as_ref().filter(|failed| failed.template == *hash);
     let recorded = recorded.map(|failed| failed.instances.as_slice()).unwrap_or_default();
     // A node joins within a minute or two, and the Cluster Autoscaler waits for 15. A Spot Instance may be reclaimed while it
-    // boots.
-    let least = resolved.desired.rolling_update.join_timeout.min(o.unready_limit) / 2;
+    // boots. One that is reclaimed later leaves soon after its node has failed.
+    let least = join_timeout.min(o.unready_limit) / 2;
     o.process_state.lost_instances(&resolved.desired.id.key(), |known| {
         known.observe_replacements(hash, waiting, recorded, least, o.now)
     })
+}
+
+/// Since when an instance of the desired version waits to be Ready: since it is in service, or since its node failed
+/// within `join_timeout`. `None` for one that is Ready, and for one whose node failed later, which says nothing about
+/// its version.
+fn waiting_since(member: &NodeInstance, join_timeout: SignedDuration, now: Timestamp) -> Option<Timestamp> {
+    let is_in_service = member.instance.state == InstanceState::InService;
+    if !member.reasons.is_empty() || !is_in_service || member.lost_node.is_some() {
+        return None;
+    }
+    if member.node.as_ref().is_none_or(|node| !node.was_ready) {
+        return member.instance.in_service_since;
+    }
+    let (started, lost) = member.loss(now)?;
+    (lost.duration_since(started) < join_timeout).then_some(lost)
 }
 
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
 
-    use jiff::SignedDuration;
+    use k8s_openapi::api::core::v1::Node;
     use serde_json::json;
 
     use super::*;
+    use crate::aws::Instance;
     use crate::aws::inventory::fake_aws::FakeAws;
-    use crate::aws::samples::{scaling_activity, scaling_group};
+    use crate::aws::samples::{instance, scaling_activity, scaling_group};
+    use crate::index::nodes::node_view;
     use crate::provisioner::observe::fake::FakeCluster;
 
     fn activity(description: &str, status: &str, seconds: i64) -> ScalingActivity {
@@ -154,6 +166,49 @@ mod tests {
             assert_eq!(failed().await.as_deref(), expected, "{outdated} outdated");
             cluster.observer().process_state.record_node_removal(&resolved.desired.id.key(), None);
             assert_eq!(failed().await, None, "AWS is asked once");
+        }
+    }
+
+    /// In service since the minute 0; its node was Ready until `lost`.
+    fn failed_node(lost: i64) -> NodeInstance {
+        let mut node = node_view(&Node::default());
+        (node.was_ready, node.ready_changed_at) = (true, Some(minute(lost)));
+        NodeInstance {
+            instance: Instance { in_service_since: Some(minute(0)), ..instance("i-1") },
+            node: Some(node),
+            lost_node: None,
+            is_recorded_standby: false,
+            reasons: Vec::new(),
+            in_place: None,
+        }
+    }
+
+    fn minute(number: i64) -> Timestamp {
+        Timestamp::UNIX_EPOCH + SignedDuration::from_mins(number)
+    }
+
+    /// It halts the rotation while it is there. The Cluster Autoscaler removes it and lowers the desired capacity, and
+    /// the rotation would take the next healthy node for the same image.
+    #[tokio::test]
+    async fn replacement_that_failed_soon_after_it_was_ready_is_recorded_when_it_leaves() {
+        let resolved = crate::provisioner::eks::observe::tests::resolved();
+        let (key, aws) = (resolved.desired.id.key(), Arc::new(FakeAws::default()));
+        let status = json!({ "template": { "hash": resolved.fingerprint.hash } });
+        let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+        for (what, lost, left, expected) in [
+            ("it failed within joinTimeout", 5, 15, vec!["i-1"]),
+            ("it was Ready for longer", 20, 30, vec![]),
+            ("a Spot Instance is reclaimed", 5, 7, vec![]),
+        ] {
+            let cluster = FakeCluster::new(&aws);
+            let pass = |members: &[NodeInstance], now: Timestamp| {
+                let observer = Observer { now, ..cluster.observer() };
+                let present = members.iter().map(|m| m.instance.id.clone()).collect();
+                observer.process_state.lost_instances(&key, |known| known.observe(present, now));
+                failed(&observer, &resolved, &status, members)
+            };
+            assert_eq!(pass(&[failed_node(lost)], minute(left - 1)), [""; 0], "{what}: it is still there");
+            assert_eq!(pass(&[], minute(left)), expected, "{what}");
         }
     }
 
