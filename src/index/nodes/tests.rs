@@ -22,6 +22,24 @@ fn nodes_are_found_by_the_uid_in_their_records() {
     assert_eq!(found("two"), "");
 }
 
+/// The node would stay cordoned forever: no drain would claim its cordon, and the next one would take it for a user's.
+#[test]
+fn unreadable_disruption_record_counts_as_a_foreign_one() {
+    let cordoned_before = |record: &str| {
+        let mut node = node("a", true);
+        node.annotations_mut().insert(annotation::DISRUPTION.into(), record.into());
+        let mut view = node_view(&node);
+        view.adopt_records("one", Timestamp::UNIX_EPOCH);
+        assert_eq!(view.disruption, None, "{record}: no drain goes on with it");
+        view.orphaned_disruption.map(|record| record.cordoned_before)
+    };
+    for record in ["", "yes", "{}", "[]", r#"{"group": "one", "since": "yesterday"}"#] {
+        assert_eq!(cordoned_before(record), Some(false), "{record}");
+    }
+    assert_eq!(cordoned_before(r#"{"cordonedBefore": true}"#), Some(true), "a user's cordon is kept");
+    assert_eq!(node_view(&node("a", true)).disruption, None);
+}
+
 #[test]
 fn ready_instances_of_a_region_come_oldest_first() {
     let index = NodeIndex::default();

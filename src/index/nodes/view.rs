@@ -3,6 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::api::core::v1::{Node, Taint};
 use kube::ResourceExt;
+use serde_json::Value;
 
 use crate::api::names::{annotation, label};
 use crate::plan::InPlaceRecord;
@@ -55,7 +56,7 @@ pub(crate) fn node_view(node: &Node) -> NodeView {
         cordoned: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false),
         leaves_by_autoscaler: autoscaler_taint.is_some(),
         autoscaler_since: autoscaler_taint.and_then(tainted_at),
-        disruption: parse_annotation::<DisruptionRecord>(node, annotation::DISRUPTION),
+        disruption: disruption_record(node, created_at),
         orphaned_disruption: None,
         surge: parse_annotation::<SurgeRecord>(node, annotation::SURGE),
         in_place: parse_annotation::<InPlaceRecord>(node, annotation::IN_PLACE),
@@ -67,6 +68,24 @@ pub(crate) fn node_view(node: &Node) -> NodeView {
         created_at,
         duplicates: Vec::new(),
     }
+}
+
+/// The disruption record of a Node. One that cannot be read names no InstanceGroup. The group of the node's instance takes it
+/// for a foreign one: it must not keep the node cordoned as if a user had cordoned it.
+fn disruption_record(node: &Node, created_at: Timestamp) -> Option<DisruptionRecord> {
+    let text = node.annotations().get(annotation::DISRUPTION)?;
+    let damaged = || {
+        let rest: Value = serde_json::from_str(text).unwrap_or_default();
+        DisruptionRecord {
+            group: String::new(),
+            template_version: String::new(),
+            since: created_at,
+            cordoned_before: rest["cordonedBefore"] == true,
+            scale_down_disabled: false,
+            terminated_at: None,
+        }
+    };
+    Some(serde_json::from_str(text).unwrap_or_else(|_| damaged()))
 }
 
 /// A record of the controller in an annotation of a Node.
