@@ -32,7 +32,7 @@ pub enum StepError {
     /// A window closed, or the rollout was paused, after the plan was made.
     #[error("{0}")]
     RolloutBlocked(String),
-    /// The node of an instance to be terminated was uncordoned after the plan was made.
+    /// The node to be drained further or to be terminated was uncordoned after the plan was made.
     #[error("the node {0} was uncordoned by someone else")]
     NodeSchedulable(String),
     /// The Cluster Autoscaler began to remove the node after the plan was made. AWS would take another node for the second

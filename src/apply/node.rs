@@ -46,7 +46,8 @@ impl Apply for NodeStep {
                 return run.change_in_place(node, instance, change).await;
             }
             NodeStep::Evict { node, pod, .. } => return run.evict(node, pod).await,
-            NodeStep::ForceDelete { pod, .. } => {
+            NodeStep::ForceDelete { node, pod } => {
+                run.check_cordoned(node).await?;
                 kube.delete_pod(&pod.namespace, &pod.name, &pod.uid, None).await.map_err(StepError::Kube)?
             }
             NodeStep::EnterStandby { scaling_group, instance, .. } => {
@@ -96,8 +97,8 @@ impl Apply for NodeStep {
 }
 
 impl ApplyRun<'_> {
-    /// Reads the Node itself, not from a cache, right before its instance is terminated: pods may have been scheduled
-    /// to a node that a client uncordoned. Returns the Node, if there still is one.
+    /// Reads the Node itself, not from a cache, right before a pod is evicted from it or its instance is terminated: pods may
+    /// have been scheduled to a node that a client uncordoned. Returns the Node, if there still is one.
     async fn check_cordoned(&self, name: &str) -> Result<Option<Node>, StepError> {
         let node = self.ctx.kube.node(name).await.map_err(StepError::Kube)?;
         let is_schedulable = |node: &Node| node.spec.as_ref().and_then(|spec| spec.unschedulable) != Some(true);
@@ -188,6 +189,7 @@ impl ApplyRun<'_> {
     }
 
     async fn evict(&self, node: &str, pod: &PodRef) -> StepResult {
+        self.check_cordoned(node).await?;
         match self.ctx.kube.evict(&pod.namespace, &pod.name, &pod.uid).await.map_err(StepError::Kube)? {
             EvictOutcome::Evicted | EvictOutcome::Gone => {
                 self.ctx.process_state.drain_clocks(node, DrainClocks::reset_blocked_evictions);

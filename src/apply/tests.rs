@@ -20,8 +20,11 @@ use crate::plan::{
 /// Applies steps while the rollout blocks the group for this reason. Returns the error and the writes.
 async fn apply_blocked(steps: Vec<NodeStep>, rollout_block: Option<&str>) -> (Option<String>, Vec<String>) {
     let (applied, writes) = apply_steps(steps, rollout_block, |call| {
-        let kind = if call.path.contains("/pods/") { "Pod" } else { "Node" };
-        (200, json!({"kind": kind, "apiVersion": "v1", "metadata": {"name": "any"}}))
+        let (kind, spec) = match call.path.contains("/pods/") {
+            true => ("Pod", json!({"containers": []})),
+            false => ("Node", json!({"unschedulable": true})),
+        };
+        (200, json!({"kind": kind, "apiVersion": "v1", "metadata": {"name": "any"}, "spec": spec}))
     })
     .await;
     (applied.error.map(|error| error.to_string()), writes)
@@ -296,6 +299,7 @@ async fn deletion_does_not_terminate_nodes_of_a_recreated_group() {
                 200,
                 json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "web", "uid": uid, "deletionTimestamp": deleted}}),
             ),
+            false if call.path.contains("/nodes/") => cordoned_node(true),
             false => (200, json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "p"}})),
         }
     };
@@ -310,6 +314,36 @@ async fn deletion_does_not_terminate_nodes_of_a_recreated_group() {
     let gone = |_: &fake::Call| fake::failure(404, "NotFound", "gone");
     let (applied, writes) = apply_steps_to(&group, steps(), None, gone).await;
     assert!(matches!(applied.error, Some(StepError::GroupGone)) && writes.is_empty(), "{applied:?}");
+}
+
+fn cordoned_node(unschedulable: bool) -> (u16, serde_json::Value) {
+    let spec = json!({"unschedulable": unschedulable});
+    (200, json!({"kind": "Node", "apiVersion": "v1", "metadata": {"name": "n"}, "spec": spec}))
+}
+
+/// A pass evicts many pods, one after the other. A user who uncordons the node meanwhile wants the rest to stay.
+#[tokio::test]
+async fn pods_stay_on_a_node_that_was_uncordoned_after_the_plan_was_made() {
+    let pod = PodRef { namespace: "apps".into(), name: "p".into(), uid: "uid-p".into() };
+    for step in [
+        NodeStep::Evict { node: "n".into(), pod: pod.clone(), is_unmanaged: false },
+        NodeStep::ForceDelete { node: "n".into(), pod },
+    ] {
+        let answer = |is_cordoned: bool| {
+            move |call: &fake::Call| match call.path.contains("/nodes/") {
+                true => cordoned_node(is_cordoned),
+                false if call.method == "POST" => {
+                    (201, json!({"kind": "Status", "apiVersion": "v1", "status": "Success"}))
+                }
+                false => (200, json!({"kind": "Pod", "apiVersion": "v1", "metadata": {"name": "any"}})),
+            }
+        };
+        let (applied, writes) = apply_steps(vec![step.clone()], None, answer(false)).await;
+        assert!(matches!(&applied.error, Some(StepError::NodeSchedulable(node)) if node == "n"), "{applied:?}");
+        assert_eq!(writes, Vec::<String>::new());
+        let (applied, writes) = apply_steps(vec![step], None, answer(true)).await;
+        assert_eq!((applied.error.is_none(), writes.len()), (true, 1), "{:?}", applied.error);
+    }
 }
 
 /// A window may close while the plan is made; a drain that has begun goes to its end.
