@@ -377,6 +377,10 @@ pub struct ManagedAttributes {
     /// The controller put the instances with these IDs into standby, where they wait for their replacement.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub standby: Vec<String>,
+    /// The controller recorded at this time, in RFC 3339, that an instance was about to enter standby. AWS may show it two
+    /// minutes later.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub standby_at: Option<String>,
     /// The controller set tags with these keys on the scaling group.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,

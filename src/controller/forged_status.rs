@@ -77,7 +77,7 @@ fn forged_statuses() -> Vec<(&'static str, Value)> {
 }
 
 /// Fields that name no resource, or only what belongs to a resource of the group itself.
-const NAME_NO_OTHER_RESOURCE: [&str; 70] = [
+const NAME_NO_OTHER_RESOURCE: [&str; 71] = [
     "boundariesRevision",
     "conditions",
     "configMD5",
@@ -113,6 +113,7 @@ const NAME_NO_OTHER_RESOURCE: [&str; 70] = [
     "managed.roleRegion",
     // Counts only for instances of the group's own scaling group.
     "managed.standby",
+    "managed.standbyAt",
     "managed.startedInstanceTags",
     "managed.tags",
     "managed.taints",

@@ -9,7 +9,7 @@ use super::join::{authorize, role_join};
 use super::launch_template::create::{TemplateContribution, ensure_version, launch_configuration_unsupported};
 use super::launch_template::{tags, versions};
 use super::observed::{self, TemplateUser};
-use super::record::record;
+use super::record::{record, record_entering_standby};
 use super::role::create::{ProfileWait, ensure_role};
 use super::role::{previous_roles, region, unused};
 use super::rotation::template_origin;
@@ -190,6 +190,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         adopt::retry_tagging(input, group, builder);
         region::plan_claim(input, builder);
         rotation::rotate_nodes(input, group, builder);
+        record_entering_standby(input, builder);
         builder.rotation_planned = true;
         rotation::in_place_steps::change_nodes(input, builder);
         instance_tags::change(input, group, builder);

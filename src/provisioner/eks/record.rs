@@ -2,6 +2,7 @@
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use serde_json::json;
 
 use super::attribute_names::NameKind;
@@ -12,9 +13,11 @@ use super::rotation::{in_place, outdated};
 use super::scaling_group::{instance_tags, subnets};
 use crate::api::{ManagedAttributes, ProvisionerKind};
 use crate::auth::access_entries::JoinPlan;
-use crate::aws::Tag;
-use crate::plan::PlanBuilder;
+use crate::aws::{InstanceState, Tag};
+use crate::plan::{NodeStep, PlanBuilder, Step};
 use crate::provisioner::role_region::tagged_region;
+use crate::rotation::NodeInstance;
+use crate::rotation::rolling_update::surge::STANDBY_DELAY;
 
 /// Records the attributes that this plan sets, and the names that the status does not have yet.
 pub(crate) fn record(input: &PlanInput, joined: &JoinPlan, builder: &mut PlanBuilder) {
@@ -65,6 +68,7 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
     let metrics = [metrics, unseen(NameKind::Metric, &old.metrics)].concat();
     let policies = [policies, unseen(NameKind::Policy, &old.policies)].concat();
     let is_pool_unseen = input.observed.unseen_names.contains(&NameKind::WarmPool.named(""));
+    let standby = standby(input);
     let present = |all: &[String]| all.iter().filter(|arn| **arn == r.role_arn).cloned().collect::<Vec<_>>();
     ManagedAttributes {
         tags: desired_and_recorded(tag_keys(&r.tags), &old.tags, tags),
@@ -102,18 +106,42 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
         role_exchanged_at: input.observed.previous_roles.exchanged_at.map(|at| at.to_string()),
         adopted: old.adopted.clone(),
         leaving_subnets: subnets::in_use(r, input.observed, input.status),
-        standby: standby(input),
+        standby_at: old.standby_at.clone().filter(|_| !standby.is_empty()),
+        standby: standby.into_iter().collect(),
         pool: if r.type_pool.is_some() { old.pool.clone() } else { Vec::new() },
         ..ManagedAttributes::default()
     }
 }
 
-/// The instances that the controller put into standby, by the surge records on their Nodes and in the status.
-fn standby(input: &PlanInput) -> Vec<String> {
+/// The instances that the controller put into standby, by the surge records on their Nodes and in the status. One that was
+/// about to enter it stays recorded until AWS must show the standby.
+fn standby(input: &PlanInput) -> BTreeSet<String> {
     let uid = &input.resolved.desired.id.uid;
+    let managed = input.status.managed.as_ref();
+    let recorded_at = managed.and_then(|managed| managed.standby_at.as_ref()?.parse::<Timestamp>().ok());
+    let is_recent = recorded_at.is_some_and(|at| input.now.duration_since(at).abs() < STANDBY_DELAY);
+    let may_enter = |m: &NodeInstance| {
+        let is_expected = is_recent || m.has_surge_record(uid);
+        m.is_recorded_standby && m.instance.state == InstanceState::InService && is_expected
+    };
     let members = outdated::members(input.resolved, input.observed, input.status);
-    let ours: BTreeSet<_> = members.into_iter().filter(|m| m.is_in_standby(uid)).map(|m| m.instance.id).collect();
-    ours.into_iter().collect()
+    members.into_iter().filter(|m| m.is_in_standby(uid) || may_enter(m)).map(|m| m.instance.id).collect()
+}
+
+/// Records the instances that this plan puts into standby, before it does. A user or a kubelet may remove the surge record on
+/// a Node, or the Node, before AWS shows the standby. The instance would then stay there like one that a person put there.
+pub(crate) fn record_entering_standby(input: &PlanInput, builder: &mut PlanBuilder) {
+    let entering = |step: &Step| match step {
+        Step::Node(NodeStep::EnterStandby { instance, .. }) => Some(instance.clone()),
+        _ => None,
+    };
+    let entering: BTreeSet<_> = builder.steps.iter().filter_map(|planned| entering(&planned.step)).collect();
+    if entering.is_empty() {
+        return;
+    }
+    let all: BTreeSet<_> = standby(input).into_iter().chain(entering).collect();
+    builder.record_managed("standby", json!(all));
+    builder.record_managed("standbyAt", json!(input.now.to_string()));
 }
 
 /// The region in the tags of the group's own role: that of a role which this plan creates or found tagged.

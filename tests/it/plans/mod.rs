@@ -804,6 +804,7 @@ fn plans_match_golden_files() {
 mod fargate;
 
 mod release;
+mod standby;
 mod subnets;
 mod weights;
 

@@ -60,7 +60,7 @@ fn steps(scenario: &Scenario) -> Vec<String> {
 }
 
 /// Records that the plan's status writes would leave.
-fn recorded(mut scenario: Scenario) -> Scenario {
+pub(super) fn recorded(mut scenario: Scenario) -> Scenario {
     for planned in scenario.plan().steps {
         if let Step::Object(ObjectStep::UpdateStatus { status }) = planned.step {
             let mut stored = json!(scenario.status);

@@ -1,8 +1,8 @@
 //! `maxSurge`: a healthy node enters standby while its replacement launches, and is drained only after that.
 //!
 //! EnterStandby without decrement makes AWS launch the replacement, and the node in standby keeps its pods. The surge
-//! record is written to the Node first. It distinguishes the controller's standby instances from those that a person
-//! put into standby, which are never changed.
+//! record is written to the Node first, and the instance is recorded in the status. They distinguish the controller's
+//! standby instances from those that a person put into standby, which are never changed.
 
 #[cfg(test)]
 mod tests;
@@ -96,7 +96,7 @@ fn enter_standby_step(input: &RollingUpdateInput, member: &NodeInstance) -> Node
 }
 
 /// How long EnterStandby may stay invisible: its response may be lost, and DescribeAutoScalingGroups may lag behind it.
-const STANDBY_DELAY: SignedDuration = SignedDuration::from_mins(2);
+pub(crate) const STANDBY_DELAY: SignedDuration = SignedDuration::from_mins(2);
 
 /// Removes surge records from nodes that are no longer candidates and whose instance never entered standby. An instance
 /// that enters standby without a record would stay in standby, like one that a person put there.
