@@ -39,9 +39,13 @@ impl Apply for NodeStep {
             NodeStep::RecordSurge { node, resource_version, template_version, .. } => {
                 let (group, template_version) = (run.id.uid.clone(), template_version.clone());
                 let record = json!(SurgeRecord { group, template_version, since: run.ctx.now });
-                kube.set_surge_record(node, Some(resource_version), Some(&record)).await.map_err(StepError::Kube)?;
+                kube.set_surge_record(node, resource_version, &record).await.map_err(StepError::Kube)?;
             }
-            NodeStep::ClearSurge { node } => kube.set_surge_record(node, None, None).await.map_err(StepError::Kube)?,
+            NodeStep::ClearSurge { node, since } => {
+                if !kube.clear_surge_record(node, *since).await.map_err(StepError::Kube)? {
+                    return Ok(StepOutcome::Unchanged);
+                }
+            }
             NodeStep::ChangeNodeInPlace { node, instance, change } => {
                 return run.change_in_place(node, instance, change).await;
             }

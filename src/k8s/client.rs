@@ -98,13 +98,12 @@ impl KubeApi for KubeClient {
         nodes::cordon(&self.client, name, resource_version, disruption).await
     }
 
-    async fn set_surge_record(
-        &self,
-        name: &str,
-        resource_version: Option<&str>,
-        record: Option<&Value>,
-    ) -> Result<(), KubeError> {
+    async fn set_surge_record(&self, name: &str, resource_version: &str, record: &Value) -> Result<(), KubeError> {
         nodes::set_surge_record(&self.client, name, resource_version, record).await
+    }
+
+    async fn clear_surge_record(&self, name: &str, since: Timestamp) -> Result<bool, KubeError> {
+        nodes::clear_surge_record(&self.client, name, since).await
     }
 
     async fn uncordon_node(&self, name: &str, drain_after: Option<Timestamp>) -> Result<bool, KubeError> {

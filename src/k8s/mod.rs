@@ -201,14 +201,12 @@ pub trait KubeApi: Send + Sync {
     /// changes nothing, when the Node has no disruption record. `drain_after` delays the next drain.
     async fn uncordon_node(&self, name: &str, drain_after: Option<Timestamp>) -> Result<bool, KubeError>;
 
-    /// Records on a Node that its instance is about to enter standby, or removes the record when it is `None`. With a
-    /// `resource_version`, only while the Node is still at it.
-    async fn set_surge_record(
-        &self,
-        name: &str,
-        resource_version: Option<&str>,
-        record: Option<&Value>,
-    ) -> Result<(), KubeError>;
+    /// Records on a Node that is still at `resource_version` that its instance is about to enter standby.
+    async fn set_surge_record(&self, name: &str, resource_version: &str, record: &Value) -> Result<(), KubeError>;
+
+    /// Removes the surge record of this time from a Node. Returns false, and changes nothing, when the Node has none, or one of
+    /// another time: another process may have written it since.
+    async fn clear_surge_record(&self, name: &str, since: Timestamp) -> Result<bool, KubeError>;
 
     /// Sets labels of a Node and keeps all others.
     async fn label_node(&self, name: &str, labels: &BTreeMap<String, String>) -> Result<(), KubeError>;

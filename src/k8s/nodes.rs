@@ -93,25 +93,30 @@ pub(super) async fn uncordon(client: &Client, name: &str, drain_after: Option<Ti
 pub(super) async fn set_surge_record(
     client: &Client,
     name: &str,
-    resource_version: Option<&str>,
-    record: Option<&Value>,
+    resource_version: &str,
+    record: &Value,
 ) -> Result<(), KubeError> {
-    let annotations = match record {
-        Some(record) => annotations_of_record(client, name, annotation::SURGE, record).await?,
-        None => {
-            let nodes: Api<Node> = Api::all(client.clone());
-            let node = call("get", "nodes", nodes.get(name)).await?;
-            match record_disables_scale_down(&node, annotation::SURGE) {
-                true => json!({annotation::SURGE: null, annotation::SCALE_DOWN_DISABLED: null}),
-                false => json!({annotation::SURGE: null}),
-            }
-        }
-    };
-    let mut body = json!({"metadata": {"annotations": annotations}});
-    if let Some(version) = resource_version {
-        body["metadata"]["resourceVersion"] = json!(version);
-    }
+    let annotations = annotations_of_record(client, name, annotation::SURGE, record).await?;
+    let body = json!({"metadata": {"resourceVersion": resource_version, "annotations": annotations}});
     patch(client, name, body).await.map(drop)
+}
+
+pub(super) async fn clear_surge_record(client: &Client, name: &str, since: Timestamp) -> Result<bool, KubeError> {
+    let nodes: Api<Node> = Api::all(client.clone());
+    let node = call("get", "nodes", nodes.get(name)).await?;
+    let record = node.annotations().get(annotation::SURGE);
+    let record = record.and_then(|record| serde_json::from_str::<Value>(record).ok());
+    let written_at = record.and_then(|record| record["since"].as_str()?.parse::<Timestamp>().ok());
+    if written_at != Some(since) {
+        return Ok(false);
+    }
+    let mut annotations = json!({annotation::SURGE: null});
+    if record_disables_scale_down(&node, annotation::SURGE) {
+        annotations[annotation::SCALE_DOWN_DISABLED] = Value::Null;
+    }
+    let body = json!({"metadata": {"resourceVersion": node.resource_version(), "annotations": annotations}});
+    patch(client, name, body).await?;
+    Ok(true)
 }
 
 pub(super) async fn label(client: &Client, name: &str, labels: &BTreeMap<String, String>) -> Result<(), KubeError> {
@@ -251,14 +256,34 @@ mod tests {
     #[tokio::test]
     async fn surge_record_neither_cordons_nor_removes_other_annotations() {
         let (client, patches) = cluster(node(json!({}), false));
-        set_surge_record(&client, "n1", Some("7"), Some(&json!({"group": "u1"}))).await.unwrap();
-        set_surge_record(&client, "n1", None, None).await.unwrap();
-        let bodies: Vec<_> = patches.lock().unwrap().iter().map(|call| call.body.clone()).collect();
-        let record = |value: Value| json!({"annotations": {annotation::SURGE: value}});
-        let mut first = record(json!("{\"group\":\"u1\",\"scaleDownDisabled\":true}"));
-        first["annotations"][annotation::SCALE_DOWN_DISABLED] = json!("true");
-        first["resourceVersion"] = json!("7");
-        assert_eq!(bodies, [json!({"metadata": first}), json!({"metadata": record(Value::Null)})]);
+        set_surge_record(&client, "n1", "7", &json!({"group": "u1"})).await.unwrap();
+        let expected = json!({"metadata": {"resourceVersion": "7", "annotations": {
+            annotation::SURGE: "{\"group\":\"u1\",\"scaleDownDisabled\":true}",
+            annotation::SCALE_DOWN_DISABLED: "true",
+        }}});
+        assert_eq!(patches.lock().unwrap()[0].body, expected);
+    }
+
+    /// A process that slept and is no longer the leader would otherwise remove the record that the new leader has written.
+    #[tokio::test]
+    async fn only_the_surge_record_of_the_plan_is_removed_and_only_at_the_version_read() {
+        let at = |second| Timestamp::from_second(second).unwrap();
+        for disables_scale_down in [false, true] {
+            let record = json!({"group": "u1", "since": at(100), "scaleDownDisabled": disables_scale_down}).to_string();
+            let (client, patches) = cluster(node(json!({annotation::SURGE: record}), false));
+            assert!(!clear_surge_record(&client, "n1", at(99)).await.unwrap());
+            assert_eq!(patches.lock().unwrap().len(), 0);
+            assert!(clear_surge_record(&client, "n1", at(100)).await.unwrap());
+            let mut annotations = json!({annotation::SURGE: null});
+            if disables_scale_down {
+                annotations[annotation::SCALE_DOWN_DISABLED] = Value::Null;
+            }
+            let expected = json!({"metadata": {"resourceVersion": "7", "annotations": annotations}});
+            assert_eq!(patches.lock().unwrap()[0].body, expected);
+        }
+        let (client, patches) = cluster(node(json!({}), false));
+        assert!(!clear_surge_record(&client, "n1", at(100)).await.unwrap());
+        assert_eq!(patches.lock().unwrap().len(), 0);
     }
 
     #[tokio::test]

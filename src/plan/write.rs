@@ -61,7 +61,7 @@ impl PlannedStep {
             Step::Node(NodeStep::CordonNode { node, .. }) => vec![Write::new(node, "unschedulable", &PRESENT)],
             Step::Node(NodeStep::UncordonNode { node, .. }) => vec![Write::new(node, "unschedulable", &ABSENT)],
             Step::Node(NodeStep::RecordSurge { node, .. }) => vec![Write::new(node, "surge", &PRESENT)],
-            Step::Node(NodeStep::ClearSurge { node }) => vec![Write::new(node, "surge", &ABSENT)],
+            Step::Node(NodeStep::ClearSurge { node, .. }) => vec![Write::new(node, "surge", &ABSENT)],
             Step::Node(NodeStep::ChangeNodeInPlace { node, change, .. }) => {
                 vec![Write::new(node, "labels and taints", &serde_json::json!(change.record).to_string())]
             }

@@ -67,9 +67,9 @@ impl Planner {
 fn undo_steps(node: &NodeView, uid: &str) -> Vec<NodeStep> {
     let is_own = node.disruption.as_ref().is_some_and(|record| record.group == uid);
     let uncordon = NodeStep::UncordonNode { node: node.name.clone(), reason: UncordonReason::InstanceDetached };
-    let is_surged = node.surge.as_ref().is_some_and(|record| record.group == uid);
-    let clear = NodeStep::ClearSurge { node: node.name.clone() };
-    is_own.then_some(uncordon).into_iter().chain(is_surged.then_some(clear)).collect()
+    let surge = node.surge.as_ref().filter(|record| record.group == uid);
+    let clear = surge.map(|record| NodeStep::ClearSurge { node: node.name.clone(), since: record.since });
+    is_own.then_some(uncordon).into_iter().chain(clear).collect()
 }
 
 #[cfg(test)]
@@ -125,7 +125,7 @@ mod tests {
             Step::Node(NodeStep::UncordonNode { node, reason: UncordonReason::InstanceDetached }) => {
                 format!("uncordon {node}")
             }
-            Step::Node(NodeStep::ClearSurge { node }) => format!("clear {node}"),
+            Step::Node(NodeStep::ClearSurge { node, .. }) => format!("clear {node}"),
             other => panic!("{other:?}"),
         });
         steps.collect()

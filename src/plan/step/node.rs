@@ -1,5 +1,6 @@
 //! Steps that cordon, drain and terminate nodes, or uncordon them.
 
+use jiff::Timestamp;
 use serde::Serialize;
 
 use super::info::{StepFields, StepInfo};
@@ -23,8 +24,8 @@ pub enum NodeStep {
     UncordonNode { node: String, reason: UncordonReason },
     /// Record on a node that its instance is about to enter standby, before the call.
     RecordSurge { node: String, resource_version: String, instance: String, template_version: String },
-    /// Remove the surge record from a node whose instance is not in standby.
-    ClearSurge { node: String },
+    /// Remove the surge record of this time from a node whose instance is not in standby.
+    ClearSurge { node: String, since: Timestamp },
     /// Set and remove labels and taints of a running node and record them on it, in one update.
     ChangeNodeInPlace { node: String, instance: String, change: InPlaceChange },
     /// EnterStandby without decrement: AWS launches a replacement, and the node keeps its pods until it is Ready.
@@ -112,7 +113,7 @@ impl StepInfo for NodeStep {
             | NodeStep::RecordSurge { node, instance, .. }
             | NodeStep::ChangeNodeInPlace { node, instance, .. }
             | NodeStep::EnterStandby { node, instance, .. } => format!("{node} ({instance})"),
-            NodeStep::ClearSurge { node } => node.clone(),
+            NodeStep::ClearSurge { node, .. } => node.clone(),
             NodeStep::UncordonNode { node, reason } => format!("{node}: {reason}"),
             NodeStep::Evict { node, pod, .. } | NodeStep::ForceDelete { node, pod } => {
                 format!("{}/{} on {node}", pod.namespace, pod.name)
@@ -159,7 +160,7 @@ impl StepInfo for NodeStep {
             NodeStep::RecordSurge { node, instance, .. } => {
                 format!("{node} ({instance}) enters standby next, until its replacement is Ready")
             }
-            NodeStep::ClearSurge { node } => format!("{node} does not enter standby"),
+            NodeStep::ClearSurge { node, .. } => format!("{node} does not enter standby"),
             NodeStep::ChangeNodeInPlace { node, change, .. } => format!("changed {} of {node}", change.subject()),
             NodeStep::Evict { pod, node, is_unmanaged: false } => {
                 format!("evicted {}/{} from {node}", pod.namespace, pod.name)
@@ -212,7 +213,7 @@ impl StepInfo for NodeStep {
             | NodeStep::RecordSurge { node, instance, .. }
             | NodeStep::ChangeNodeInPlace { node, instance, .. }
             | NodeStep::EnterStandby { node, instance, .. } => (Some(node), Some(instance), None),
-            NodeStep::UncordonNode { node, .. } | NodeStep::ClearSurge { node } => (Some(node), None, None),
+            NodeStep::UncordonNode { node, .. } | NodeStep::ClearSurge { node, .. } => (Some(node), None, None),
             NodeStep::Evict { node, pod, .. } | NodeStep::ForceDelete { node, pod } => (Some(node), None, Some(pod)),
             NodeStep::Terminate { node, instance, .. } => (node.as_ref(), Some(instance), None),
         };

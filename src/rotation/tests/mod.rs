@@ -187,7 +187,7 @@ pub(super) fn step_summaries(decision: &RollingUpdateDecision) -> Vec<String> {
         NodeStep::UncordonNode { node, .. } => Some(format!("uncordon {node}")),
         NodeStep::RecordSurge { instance, .. } => Some(format!("record {instance}")),
         NodeStep::EnterStandby { instance, .. } => Some(format!("standby {instance}")),
-        NodeStep::ClearSurge { node } => Some(format!("clear {node}")),
+        NodeStep::ClearSurge { node, .. } => Some(format!("clear {node}")),
         _ => None,
     };
     decision.steps.iter().filter_map(name).collect()

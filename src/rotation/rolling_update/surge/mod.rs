@@ -115,5 +115,6 @@ fn never_entered_standby(input: &RollingUpdateInput, member: &NodeInstance) -> b
 }
 
 fn clear_step(member: &NodeInstance) -> Option<NodeStep> {
-    Some(NodeStep::ClearSurge { node: member.node.as_ref()?.name.clone() })
+    let node = member.node.as_ref()?;
+    Some(NodeStep::ClearSurge { node: node.name.clone(), since: node.surge.as_ref()?.since })
 }

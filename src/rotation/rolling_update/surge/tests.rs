@@ -328,7 +328,7 @@ proptest! {
             for step in steps.into_iter().take(cut) {
                 match step {
                     NodeStep::RecordSurge { instance, .. } => group.change(&instance, with_surge_record),
-                    NodeStep::ClearSurge { node } => group.change(&node["node-".len()..], |m| m.node(|n| n.surge = None)),
+                    NodeStep::ClearSurge { node, .. } => group.change(&node["node-".len()..], |m| m.node(|n| n.surge = None)),
                     NodeStep::EnterStandby { instance, .. } => {
                         group.change(&instance, |m| m.state(InstanceState::EnteringStandby));
                         group.launch(desired_version);
