@@ -4,10 +4,11 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
-use super::{Planner, Planning};
-use crate::api::GroupId;
-use crate::aws::AwsResult;
+use super::{Planner, Planning, kind_of};
+use crate::api::{GroupId, InstanceGroupStatus, ProvisionerKind};
 use crate::aws::error::none_if_not_found;
+use crate::aws::{AwsResult, ScalingGroup};
+use crate::ownership::OWNERSHIP_TAG_KEYS;
 use crate::plan::{NodeStep, PlannedStep, UncordonReason};
 use crate::provisioner::observe::Observer;
 use crate::rotation::NodeView;
@@ -17,17 +18,28 @@ pub(super) const MAX_INSTANCES: usize = 100;
 
 impl Planner {
     /// Adds steps that uncordon the nodes of detached instances. AWS is read only while a Ready node with a record of
-    /// the group is in no scaling group that was read. The next pass repeats what AWS does not answer.
-    pub(super) async fn uncordon_detached_nodes(&self, id: &GroupId, observer: &Observer<'_>, planning: &mut Planning) {
+    /// the group is in no scaling group that was read, or in one of no InstanceGroup. The next pass repeats what AWS does
+    /// not answer.
+    pub(super) async fn uncordon_detached_nodes(
+        &self,
+        id: &GroupId,
+        status: Option<&InstanceGroupStatus>,
+        observer: &Observer<'_>,
+        planning: &mut Planning,
+    ) {
+        let own = status.and_then(own_scaling_group);
         let mut left = self.node_index.instances_with_records_of(&id.uid);
         // A terminated instance has no Ready node for long.
-        left.retain(|(instance, node)| node.ready && self.inventory.group_of_instance(instance).is_none());
+        left.retain(|(_, node)| node.ready);
+        let foreign = self.foreign_scaling_groups(&left, own).await;
+        let group_of = |instance: &str| self.inventory.group_of_instance(instance);
+        left.retain(|(instance, _)| group_of(instance).is_none_or(|group| foreign.contains(&group)));
         left.truncate(MAX_INSTANCES);
         if left.is_empty() {
             return;
         }
         let ids: Vec<_> = left.iter().map(|(instance, _)| instance.clone()).collect();
-        match self.detached_instances(&ids, observer.max_cache_age).await {
+        match self.detached_instances(&ids, own, observer.max_cache_age).await {
             Ok(detached) => {
                 let nodes = left.into_iter().filter(|(instance, _)| detached.contains(instance));
                 let steps: Vec<_> = nodes.flat_map(|(_, node)| undo_steps(&node, &id.uid)).collect();
@@ -37,8 +49,30 @@ impl Planner {
         }
     }
 
-    /// Those of the instances that run and belong to no scaling group.
-    async fn detached_instances(&self, ids: &[String], max_age: Duration) -> AwsResult<BTreeSet<String>> {
+    /// Those of the instances' scaling groups that are of no InstanceGroup, as they were last read.
+    async fn foreign_scaling_groups(&self, instances: &[(String, NodeView)], own: Option<&str>) -> BTreeSet<String> {
+        let names: BTreeSet<_> = instances.iter().filter_map(|(id, _)| self.inventory.group_of_instance(id)).collect();
+        let mut foreign = BTreeSet::new();
+        for name in names {
+            // Without a recorded name, it may be the group's own.
+            if own.is_none_or(|own| own == name.as_str()) {
+                continue;
+            }
+            let Ok(Some(found)) = self.inventory.group(&name, Duration::MAX).await else { continue };
+            if !may_be_of_instance_group(&found, own) {
+                foreign.insert(name);
+            }
+        }
+        foreign
+    }
+
+    /// Those of the instances that run and belong to no scaling group of an InstanceGroup.
+    async fn detached_instances(
+        &self,
+        ids: &[String],
+        own: Option<&str>,
+        max_age: Duration,
+    ) -> AwsResult<BTreeSet<String>> {
         let ec2 = &self.inventory.aws().ec2;
         let mut detached: BTreeSet<_> = ec2.running_instances(ids).await?.into_iter().collect();
         if detached.is_empty() {
@@ -46,22 +80,42 @@ impl Planner {
         }
         // The plan may have ended before their scaling group was read.
         for (instance, scaling_group) in ec2.scaling_groups_of(ids).await? {
-            if self.is_in_scaling_group(&scaling_group, &instance, max_age).await? {
+            if self.is_in_scaling_group(&scaling_group, own, &instance, max_age).await? {
                 detached.remove(&instance);
             }
         }
         Ok(detached)
     }
 
-    /// Whether an instance is in a scaling group, or was returned to its warm pool.
-    async fn is_in_scaling_group(&self, scaling_group: &str, instance: &str, max_age: Duration) -> AwsResult<bool> {
-        let Some(found) = self.inventory.group(scaling_group, max_age).await? else { return Ok(false) };
+    /// Whether an instance is in a scaling group of an InstanceGroup, or was returned to its warm pool.
+    async fn is_in_scaling_group(
+        &self,
+        scaling_group: &str,
+        own: Option<&str>,
+        instance: &str,
+        max_age: Duration,
+    ) -> AwsResult<bool> {
+        let found = self.inventory.group(scaling_group, max_age).await?;
+        let Some(found) = found.filter(|found| may_be_of_instance_group(found, own)) else { return Ok(false) };
         if found.instances.iter().any(|member| member.id == instance) {
             return Ok(true);
         }
         let pool = none_if_not_found(self.inventory.warm_pool(scaling_group, max_age).await)?;
         Ok(pool.iter().flat_map(|pool| pool.iter()).any(|warm| warm.instance.id == instance))
     }
+}
+
+/// The scaling group that the status records; `None` for a managed node group, whose scaling groups EKS names.
+fn own_scaling_group(status: &InstanceGroupStatus) -> Option<&str> {
+    let name = status.active_scaling_group_name.as_deref().filter(|name| !name.is_empty());
+    name.filter(|_| kind_of(status) == ProvisionerKind::Eks)
+}
+
+/// Whether a scaling group is `own`, or its tags name an InstanceGroup or a managed node group. Without a recorded name, any may
+/// be the group's own.
+fn may_be_of_instance_group(found: &ScalingGroup, own: Option<&str>) -> bool {
+    let is_of_other = |key: &str| OWNERSHIP_TAG_KEYS.contains(&key) || key.starts_with("eks:");
+    own.is_none_or(|own| own == found.name) || found.tags.iter().any(|tag| is_of_other(tag.key.as_str()))
 }
 
 fn undo_steps(node: &NodeView, uid: &str) -> Vec<NodeStep> {
@@ -87,13 +141,27 @@ mod tests {
     use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::samples::{instance, scaling_group};
-    use crate::aws::{AwsError, ScalingGroup};
+    use crate::aws::{AwsError, Tag};
     use crate::controller::fake;
     use crate::index::nodes::NodeIndex;
     use crate::plan::{Reason, Step};
 
+    fn with_members(name: &str, members: &[&str]) -> ScalingGroup {
+        ScalingGroup { instances: members.iter().map(|id| instance(id)).collect(), ..scaling_group(name) }
+    }
+
     /// The steps for a group that drains `i-1` and has put `i-2` into standby. Its scaling group has the instances `members`.
     async fn steps(members: &[&str], running: &[&str], failure: Option<AwsError>) -> Vec<String> {
+        steps_among(vec![with_members("demo-team-web", members)], None, running, failure).await
+    }
+
+    /// The steps for the same group with this status, among these scaling groups. Two passes plan the same.
+    async fn steps_among(
+        groups: Vec<ScalingGroup>,
+        status: Option<InstanceGroupStatus>,
+        running: &[&str],
+        failure: Option<AwsError>,
+    ) -> Vec<String> {
         let node_index = NodeIndex::default();
         for (instance, annotation) in [("i-1", "disruption"), ("i-2", "surge")] {
             let record = json!({"group": "own", "templateVersion": "2", "since": "2026-01-01T00:00:00Z"}).to_string();
@@ -105,12 +173,8 @@ mod tests {
             node_index.apply(&Event::Apply(serde_json::from_value::<Node>(node).expect("a Node")));
         }
         let aws = Arc::new(FakeAws::default());
-        let group = ScalingGroup {
-            instances: members.iter().map(|id| instance(id)).collect(),
-            ..scaling_group("demo-team-web")
-        };
         aws.update(|state| {
-            state.groups.insert(group.name.clone(), group);
+            state.groups.extend(groups.into_iter().map(|group| (group.name.clone(), group)));
             state.instances = running.iter().map(|id| ((*id).to_owned(), String::new())).collect();
             state.failure = failure;
         });
@@ -119,9 +183,14 @@ mod tests {
         (group.metadata.namespace, group.metadata.uid) = (Some("team".into()), Some("own".into()));
         let (id, context) = (group_id(&group), GroupContext::default());
         let observer = planner.observer(&context, Duration::ZERO, Timestamp::UNIX_EPOCH);
-        let mut planning = blocked(&id, Reason::InvalidSpec, String::new());
-        planner.uncordon_detached_nodes(&id, &observer, &mut planning).await;
-        let steps = planning.plan.steps.iter().map(|planned| match &planned.step {
+        let pass = async || {
+            let mut planning = blocked(&id, Reason::InvalidSpec, String::new());
+            planner.uncordon_detached_nodes(&id, status.as_ref(), &observer, &mut planning).await;
+            planning.plan.steps
+        };
+        let planned = pass().await;
+        assert_eq!(pass().await, planned, "the first pass may not have been applied");
+        let steps = planned.iter().map(|planned| match &planned.step {
             Step::Node(NodeStep::UncordonNode { node, reason: UncordonReason::InstanceDetached }) => {
                 format!("uncordon {node}")
             }
@@ -139,6 +208,34 @@ mod tests {
         assert_eq!(steps(&["i-2"], &both, None).await, ["uncordon i-1"]);
         assert_eq!(steps(&[], &both, None).await, ["uncordon i-1", "clear i-2"]);
         assert_eq!(steps(&[], &[], None).await, [""; 0], "they were terminated");
+    }
+
+    /// A user who keeps the instance attaches it elsewhere. No group would ever uncordon its node there.
+    #[tokio::test]
+    async fn node_in_a_scaling_group_of_no_instance_group_is_uncordoned() {
+        let tagged = |key: &str| {
+            let tags = vec![Tag { key: key.into(), value: "x".into() }];
+            ScalingGroup { tags, ..with_members("others", &["i-1"]) }
+        };
+        let status = |provisioner: &str| InstanceGroupStatus {
+            active_scaling_group_name: Some("demo-team-web".into()),
+            provisioner: Some(provisioner.into()),
+            ..InstanceGroupStatus::default()
+        };
+        for (other, provisioner, expected) in [
+            (tagged("owner"), "eks", vec!["uncordon i-1"]),
+            (tagged("instancegroups.keikoproj.io/InstanceGroup"), "eks", vec![]),
+            (tagged("eks:nodegroup-name"), "eks", vec![]),
+            (tagged("owner"), "eks-managed", vec![]),
+        ] {
+            let tags = other.tags.clone();
+            let groups = vec![with_members("demo-team-web", &["i-2"]), other];
+            let found = steps_among(groups, Some(status(provisioner)), &["i-1", "i-2"], None).await;
+            assert_eq!(found, expected, "{tags:?} {provisioner}");
+        }
+        let own = vec![with_members("demo-team-web", &["i-1", "i-2"])];
+        let found = steps_among(own, Some(status("eks")), &["i-1", "i-2"], None).await;
+        assert_eq!(found, [""; 0], "the rotation continues");
     }
 
     /// A missing answer proves nothing about the instance.
