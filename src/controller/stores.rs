@@ -15,7 +15,7 @@ use crate::api::InstanceGroup;
 use crate::api::names::annotation;
 use crate::api::{NodeDemand, has_resources, used_nodes};
 use crate::auth::aws_auth::MapRoles;
-use crate::boundaries::active::BoundariesCell;
+use crate::boundaries::active::{BoundariesCell, ConfigMapData};
 use crate::boundaries::{NamespaceUsage, QuotaAmounts, QuotaClaim, QuotaRequest};
 use crate::controller::aws_auth_size::SizeWarning;
 use crate::controller::planner::{GroupContext, Planner};
@@ -79,6 +79,8 @@ pub(crate) struct Stores {
     pub config_map: tokio::sync::Mutex<Lookup<ConfigMap>>,
     /// Whether the ConfigMap is valid and not active, because the API server does not store it as a BoundariesRevision.
     pub boundaries_not_stored: AtomicBool,
+    /// The last known good content of the ConfigMap, while the API server does not store it.
+    pub unstored_boundaries: Mutex<Option<ConfigMapData>>,
     /// Whether this process led when it activated the boundaries, and published their state.
     pub boundaries_reported: AtomicBool,
     /// Held while the boundaries are loaded from the ConfigMap.
@@ -119,6 +121,7 @@ impl Stores {
             rollout: RolloutState::default(),
             config_map: tokio::sync::Mutex::default(),
             boundaries_not_stored: AtomicBool::default(),
+            unstored_boundaries: Mutex::default(),
             boundaries_reported: AtomicBool::default(),
             reload_mutex: tokio::sync::Mutex::default(),
             config_map_locked: RwLock::default(),

@@ -17,8 +17,8 @@ use kube::{Api, Client, ResourceExt};
 
 use self::events::{News, publish_boundaries_events};
 use self::stored::{
-    NOT_SERVED, StoreResult, not_stored, read_last_known_good, read_revisions, read_view, store_last_known_good,
-    store_now, store_revision,
+    NOT_SERVED, StoreResult, keep_last_known_good, not_stored, read_last_known_good, read_revisions, read_view,
+    retry_last_known_good, store_now, store_revision,
 };
 use super::next_object;
 use crate::api::annotations::is_unknown_switch;
@@ -30,30 +30,39 @@ use crate::controller::trigger::Trigger;
 use crate::lock::is_locked;
 use crate::rollout::policy_is_retained;
 
-/// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group. If the API server does
-/// not store an edit, it is loaded again every minute.
+/// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group. What the API server does not
+/// store is stored again every minute.
 pub(crate) async fn watch(client: Client, trigger: Trigger) {
     let ctx = trigger.context().clone();
     let api: Api<ConfigMap> = Api::namespaced(client, &ctx.config_namespace);
     let mut stream = std::pin::pin!(watch_object(api, CONFIG_MAP));
     let retry_interval = ctx.planner.settings.resync_period.min(Duration::from_secs(60));
     loop {
-        let is_refused = ctx.stores.boundaries_not_stored.load(Ordering::Acquire);
         tokio::select! {
             edited = next_object(&mut stream, CONFIG_MAP) => {
                 let Some(live) = edited else { return };
                 *ctx.stores.config_map.lock().await = live;
                 reload(&ctx).await;
             }
-            () = tokio::time::sleep(retry_interval), if is_refused => {
-                reload(&ctx).await;
-                if ctx.stores.boundaries_not_stored.load(Ordering::Acquire) {
+            () = tokio::time::sleep(retry_interval) => {
+                if !retry(&ctx).await {
                     continue;
                 }
             }
         }
         trigger.enqueue_all();
     }
+}
+
+/// Stores again what the API server did not store, and does nothing otherwise. Returns whether it activated an edit.
+async fn retry(ctx: &Arc<Context>) -> bool {
+    retry_last_known_good(ctx).await;
+    let is_refused = || ctx.stores.boundaries_not_stored.load(Ordering::Acquire);
+    if !is_refused() {
+        return false;
+    }
+    reload(ctx).await;
+    !is_refused()
 }
 
 /// Loads the boundaries from what the watch returned last, if it returned anything yet. Called for each edit, and after this
@@ -137,16 +146,11 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
         }
     }
     let is_live = active.source == BoundariesSource::Live;
-    if ctx.is_leader() {
-        if is_live
-            && ctx.request_write()
-            && let Some(data) = &data
-        {
-            store_last_known_good(data, &ctx.planner, &ctx.config_namespace, Timestamp::now()).await;
-        }
-        if is_unreported {
-            publish_boundaries_events(live, &active, &news, errors.as_ref(), ctx).await;
-        }
+    if is_live && let Some(data) = &data {
+        keep_last_known_good(data, ctx).await;
+    }
+    if ctx.is_leader() && is_unreported {
+        publish_boundaries_events(live, &active, &news, errors.as_ref(), ctx).await;
     }
     ctx.stores.boundaries_reported.store(ctx.is_leader(), Ordering::Release);
     // A metric that counts the warnings about times would keep its value after the freeze that they are about.

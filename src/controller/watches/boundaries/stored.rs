@@ -117,15 +117,49 @@ pub(super) fn store_revision(
     });
 }
 
-/// Stores a valid revision. While another writer puts another one in its place, the intervals grow.
-pub(super) async fn store_last_known_good(data: &ConfigMapData, planner: &Planner, namespace: &str, now: Timestamp) {
+/// Stores the live content as the last known good one, if this process may write. What the API server does not store
+/// stays in memory for [`retry_last_known_good`].
+pub(super) async fn keep_last_known_good(data: &ConfigMapData, ctx: &Context) {
+    let is_unstored = ctx.is_leader()
+        && ctx.request_write()
+        && !store_last_known_good(data, &ctx.planner, &ctx.config_namespace, Timestamp::now()).await;
+    *ctx.stores.unstored_boundaries.lock().expect("lock is not poisoned") = is_unstored.then(|| data.clone());
+}
+
+/// Stores the last known good content that the API server did not store before, if there is one.
+pub(super) async fn retry_last_known_good(ctx: &Context) {
+    // A load in progress stores what it activates, and must learn of the next edit meanwhile.
+    let Ok(_turn) = ctx.stores.reload_mutex.try_lock() else { return };
+    if ctx.can_write()
+        && let Some(content) = unstored(ctx)
+    {
+        keep_last_known_good(&content, ctx).await;
+    }
+}
+
+/// The last known good content that the API server did not store.
+fn unstored(ctx: &Context) -> Option<ConfigMapData> {
+    ctx.stores.unstored_boundaries.lock().expect("lock is not poisoned").clone()
+}
+
+/// Stores a valid revision. While another writer puts another one in its place, the intervals grow. Returns `false` if
+/// the API server did not store it.
+pub(super) async fn store_last_known_good(
+    data: &ConfigMapData,
+    planner: &Planner,
+    namespace: &str,
+    now: Timestamp,
+) -> bool {
     let (process_state, resync) = (&planner.process_state, planner.settings.resync_period);
     let write = Write::new(LAST_KNOWN_GOOD_CONFIG_MAP, "data", data);
     if !process_state.other_writes(|writes| writes.is_due(&write, resync, now)) {
-        return;
+        return true;
     }
     match planner.kube.put_last_known_good(namespace, data).await {
-        Err(error) => tracing::warn!(%error, "cannot store the last known good boundaries"),
+        Err(error) => {
+            tracing::warn!(%error, "cannot store the last known good boundaries");
+            return false;
+        }
         Ok(false) => {}
         Ok(true) => {
             if process_state.other_writes(|writes| writes.record_write(write, String::new, now)) {
@@ -135,10 +169,15 @@ pub(super) async fn store_last_known_good(data: &ConfigMapData, planner: &Planne
             }
         }
     }
+    true
 }
 
-/// Reads the last known good revision. Retries until the API server answers; the active boundaries stay until then.
+/// The last known good revision. What the API server did not store is newer than what it has. Retries until the API
+/// server answers; the active boundaries stay until then.
 pub(super) async fn read_last_known_good(ctx: &Context) -> Option<ConfigMapData> {
+    if let Some(content) = unstored(ctx) {
+        return Some(content);
+    }
     loop {
         match ctx.planner.kube.last_known_good(&ctx.config_namespace).await {
             Ok(stored) => return stored,

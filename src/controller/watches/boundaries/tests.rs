@@ -1,10 +1,12 @@
 //! Edits of the ConfigMap, and what a process publishes and stores of them.
 
 use std::sync::Mutex;
+use std::sync::atomic::AtomicBool;
 
 use serde_json::{Value, json};
 
 use super::events::boundaries_events;
+use super::stored::store_last_known_good;
 use super::*;
 use crate::api::names::LAST_KNOWN_GOOD_CONFIG_MAP;
 use crate::aws::inventory::fake_aws::FakeAws;
@@ -138,6 +140,47 @@ async fn stored_revision_is_not_fought_over() {
     assert_eq!(*written.lock().unwrap(), repeated + 1, "another value is stored at once");
     store_last_known_good(&data("another revision"), &planner, "im", now).await;
     assert_eq!(*written.lock().unwrap(), repeated + 1, "it is stored already");
+}
+
+/// Another writer changes the copy of the content at the same moment. Once the ConfigMap is broken or deleted, every
+/// group would return to the content before.
+#[tokio::test]
+async fn content_whose_copy_was_not_stored_stays_active_and_is_stored_again() {
+    let copy = Arc::new(Mutex::new(json!({"boundaries": "restricted: [spec.eks.minSize]"})));
+    let (is_failing, calls) = (Arc::new(AtomicBool::new(true)), Arc::new(Mutex::new(0)));
+    let (stored, fails, count) = (copy.clone(), is_failing.clone(), calls.clone());
+    let ctx = context(crate::k8s::fake::client(move |call| match call.route() {
+        (method, path) if path.ends_with(LAST_KNOWN_GOOD_CONFIG_MAP) => {
+            *count.lock().unwrap() += 1;
+            if method == "PUT" {
+                if fails.load(Ordering::Acquire) {
+                    return crate::k8s::fake::failure(409, "Conflict", "it was changed");
+                }
+                *stored.lock().unwrap() = call.body["data"].clone();
+            }
+            let data = stored.lock().unwrap().clone();
+            let metadata = json!({"name": LAST_KNOWN_GOOD_CONFIG_MAP, "resourceVersion": "1"});
+            (200, json!({"kind": "ConfigMap", "apiVersion": "v1", "metadata": metadata, "data": data}))
+        }
+        ("GET", path) if path.ends_with("boundariesrevisions") => {
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}))
+        }
+        ("GET", _) => crate::k8s::fake::failure(404, "NotFound", "there is none"),
+        _ => crate::k8s::fake::failure(403, "Forbidden", "not now"),
+    }));
+    edit(&ctx, "maxSize", None).await;
+    let edited = ctx.stores.boundaries.get().revision.clone();
+    *ctx.stores.config_map.lock().await = Lookup::Absent;
+    reload(&ctx).await;
+    let active = ctx.stores.boundaries.get();
+    assert!(matches!(active.source, BoundariesSource::LastKnownGood(_)), "{:?}", active.source);
+    assert_eq!(active.revision, edited, "the stored copy is older");
+    is_failing.store(false, Ordering::Release);
+    assert!(!retry(&ctx).await, "no group is affected");
+    assert_eq!(*copy.lock().unwrap(), json!({"boundaries": "restricted: [spec.eks.maxSize]"}));
+    let before = *calls.lock().unwrap();
+    retry(&ctx).await;
+    assert_eq!(*calls.lock().unwrap(), before, "it is stored");
 }
 
 /// An admin reverts an edit while this process is elected. The reverted edit must not stay active.
