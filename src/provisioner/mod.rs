@@ -39,7 +39,8 @@ use crate::boundaries::MergedAnnotations;
 use crate::plan::Plan;
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::rotation::rolling_update::RollingUpdateDecision;
-use nothing_to_delete::{plan_nothing_to_delete, plan_rejected_spec};
+pub(crate) use nothing_to_delete::plan_nothing_to_delete;
+use nothing_to_delete::plan_rejected_spec;
 pub use plan_input::PlanContext;
 pub(crate) use request::{DeleteRequest, PlanRequest, PlanResult, StopRequest, cluster_mismatch};
 pub use snapshot::{

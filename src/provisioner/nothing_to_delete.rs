@@ -5,8 +5,8 @@ use crate::api::GroupId;
 use crate::api::spec_error::{self, SpecError, join_messages};
 use crate::plan::{Event, EventKind, ObjectStep, Outcome, Plan, PlanBuilder};
 
-/// The deletion of a group that has no resources in AWS.
-pub(super) fn plan_nothing_to_delete(id: &GroupId) -> Plan {
+/// The deletion of a group that has no resources in AWS, or whose finalizer a user removed to keep them.
+pub(crate) fn plan_nothing_to_delete(id: &GroupId) -> Plan {
     let mut builder = PlanBuilder::default();
     if id.has_finalizer {
         builder.push(ObjectStep::RemoveFinalizer);

@@ -9,7 +9,8 @@ use instance_manager::controller::report::{BoundariesSummary, Report, report};
 use instance_manager::lock::LockHolder;
 use instance_manager::plan::FargateStep;
 use instance_manager::plan::{
-    ConditionUpdate, EventKind, IamStep, Outcome, Phase, Plan, PlannedStep, Reason, Recheck, StatusUpdate, Step,
+    ConditionUpdate, EventKind, IamStep, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Recheck, StatusUpdate,
+    Step,
 };
 use serde_json::json;
 
@@ -131,9 +132,13 @@ fn events_come_with_transitions() {
 
 #[test]
 fn completed_deletion_writes_no_status() {
-    let report = report_for(&InstanceGroupStatus::default(), Outcome::Deleted);
-    assert_eq!(report.patch, None);
-    assert_eq!(report.step_events[0].reason, "InstanceGroupDeleted");
+    let old = InstanceGroupStatus::default();
+    let complete = Plan { steps: vec![ObjectStep::RemoveFinalizer.into()], ..plan(Outcome::Deleted) };
+    let complete = report(&old, &applied(complete, None), None, NOW);
+    assert_eq!((complete.patch, complete.step_events[0].reason.as_str()), (None, "InstanceGroupDeleted"));
+    // A user removed the finalizer, and the resources may still exist.
+    let kept = report_for(&old, Outcome::Deleted);
+    assert_eq!((kept.patch, kept.step_events), (None, vec![]));
 }
 
 #[test]

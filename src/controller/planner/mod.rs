@@ -43,7 +43,9 @@ use crate::provisioner::recreated;
 use crate::provisioner::rejected_fields::ValueSources;
 use crate::provisioner::spec_check::{add_unnamed, decode, field_errors};
 use crate::provisioner::taints::repeated_taints;
-use crate::provisioner::{DeleteRequest, GroupId, PlanRequest, PlanResult, PlanSnapshot, dispatch, group_id};
+use crate::provisioner::{
+    DeleteRequest, GroupId, PlanRequest, PlanResult, PlanSnapshot, dispatch, group_id, plan_nothing_to_delete,
+};
 use crate::settings::Settings;
 
 /// Dependencies that the plans of all groups share.
@@ -303,7 +305,8 @@ impl Planner {
         futures::future::join_all(names.into_iter().map(read)).await;
     }
 
-    /// Plans a deletion. It needs no valid spec if the status records the provisioner.
+    /// Plans a deletion. It needs no valid spec if the status records the provisioner. Without the finalizer nothing was
+    /// created, or a user removed it to keep the resources.
     async fn plan_deletion(
         &self,
         group: &InstanceGroup,
@@ -311,6 +314,10 @@ impl Planner {
         context: &GroupContext,
         observer: &Observer<'_>,
     ) -> ObserveResult<Planning> {
+        if !id.has_finalizer {
+            let plan = plan_nothing_to_delete(id);
+            return Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None, denied_read: None });
+        }
         let status = group.status.clone().unwrap_or_default();
         let merged = merge_spec(group, id, context).ok().map(|(merged, _)| merged);
         let kind = recorded_provisioner(&status).or_else(|| provisioner_kind(&merged.as_ref()?.spec));
@@ -367,7 +374,13 @@ pub(crate) fn blocked(id: &GroupId, reason: Reason, message: String) -> Planning
 mod tests {
     use super::*;
     use crate::api::InstanceGroupSpec;
+    use crate::aws::ScalingGroup;
+    use crate::aws::inventory::fake_aws::FakeAws;
+    use crate::aws::samples::{cluster, instance, scaling_group};
     use crate::boundaries::OverriddenValue;
+    use crate::boundaries::active::ActiveBoundaries;
+    use crate::controller::fake;
+    use crate::ownership::ownership_tags;
     use crate::provisioner::{PlanContext, Projection};
 
     #[test]
@@ -391,6 +404,35 @@ mod tests {
         let (role, cluster) = message.split_once(". ").expect("two sentences");
         assert_eq!(role, "spec.a.role is required, and tenants may not set it; ask your cluster admin for a default");
         assert!(cluster.starts_with("spec.a.cluster is required; set it in the InstanceGroup"), "{cluster}");
+    }
+
+    /// To keep the nodes, a user removes the finalizer, as the messages say. Another finalizer may hold the object for
+    /// long.
+    #[tokio::test]
+    async fn nothing_is_deleted_once_a_user_removed_the_finalizer() {
+        let object = json!({
+            "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
+            "metadata": {"name": "web", "namespace": "team", "uid": "own", "finalizers": ["example.com/theirs"],
+                "deletionTimestamp": "1970-01-01T00:00:00Z"},
+            "spec": {"provisioner": "eks", "eks": {"configuration": {"clusterName": "demo"}}},
+            "status": {"provisioner": "eks", "activeScalingGroupName": "demo-team-web"},
+        });
+        let group: InstanceGroup = serde_json::from_value(object).expect("a group");
+        let tags = ownership_tags("demo", &group_id(&group));
+        let kept = ScalingGroup { tags, instances: vec![instance("i-1")], ..scaling_group("demo-team-web") };
+        let aws = Arc::new(FakeAws::default());
+        aws.update(|state| {
+            state.groups.insert(kept.name.clone(), kept);
+            state.clusters.insert("demo".to_owned(), cluster("demo"));
+        });
+        let client = crate::k8s::fake::client(|call| panic!("unexpected call: {call:?}"));
+        let planner = fake::planner(&aws, client, NodeIndex::default());
+        let active_boundaries =
+            ActiveBoundaries { source: BoundariesSource::NotConfigured, ..Default::default() }.into();
+        let context = GroupContext { active_boundaries, ..GroupContext::default() };
+        let planning = planner.plan(&group, &context, Duration::ZERO, Timestamp::UNIX_EPOCH).await;
+        let plan = planning.expect("a plan").plan;
+        assert_eq!((plan.steps, plan.outcome), (vec![], Outcome::Deleted));
     }
 
     struct StubSnapshot {

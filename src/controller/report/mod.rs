@@ -68,7 +68,7 @@ pub fn report(
     let outcome = reported_outcome(applied);
     let mut step_events = step_events(applied);
     if outcome == Outcome::Deleted {
-        step_events.push(deletion_event(old));
+        step_events.extend(deletion_event(old, &applied.plan));
         let object_events = object_events(applied, false);
         return Report { step_events, object_events, outcome: Some(outcome), ..Report::default() };
     }
@@ -113,13 +113,15 @@ fn step_events(applied: &Applied) -> Vec<Event> {
     step_events
 }
 
-fn deletion_event(old: &InstanceGroupStatus) -> Event {
+/// The event of a complete deletion; `None` for a group without the finalizer, whose resources a user may have kept.
+fn deletion_event(old: &InstanceGroupStatus, plan: &Plan) -> Option<Event> {
     let is_retained = |c: &Condition| c.r#type == condition::RESOURCES_RETAINED && c.is_true();
     let message = match old.conditions.iter().any(is_retained) {
         true => "the deletion is complete; the event before names the resources that stay",
         false => "the deletion is complete; no resources of the group are left",
     };
-    Event::normal(EventReason::InstanceGroupDeleted, message)
+    let is_last = |planned: &PlannedStep| matches!(planned.step, Step::Object(ObjectStep::RemoveFinalizer));
+    plan.steps.iter().any(is_last).then(|| Event::normal(EventReason::InstanceGroupDeleted, message))
 }
 
 /// The status in the stored object. Status writes among the applied steps are in it already.
