@@ -77,7 +77,8 @@ pub(crate) struct Stores {
     pub rollout: RolloutState,
     /// The ConfigMap `instance-manager` as the watch last returned it.
     pub config_map: tokio::sync::Mutex<Lookup<ConfigMap>>,
-    /// Whether the ConfigMap is valid and not active, because the API server does not store it as a BoundariesRevision.
+    /// Whether the ConfigMap must be loaded again: the API server does not store it as a BoundariesRevision, or it is not
+    /// valid and the last known good content may not be read.
     pub boundaries_not_stored: AtomicBool,
     /// The last known good content of the ConfigMap, while the API server does not store it.
     pub unstored_boundaries: Mutex<Option<ConfigMapData>>,

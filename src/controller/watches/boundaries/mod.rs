@@ -30,8 +30,8 @@ use crate::controller::trigger::Trigger;
 use crate::lock::is_locked;
 use crate::rollout::policy_is_retained;
 
-/// Watches the ConfigMap and never returns. Each edit is parsed once and enqueues every group. What the API server does not
-/// store is stored again every minute.
+/// Watches the ConfigMap and never returns. Each edit enqueues every group. What the API server does not store, or does
+/// not allow to read, is tried again every minute.
 pub(crate) async fn watch(client: Client, trigger: Trigger) {
     let ctx = trigger.context().clone();
     let api: Api<ConfigMap> = Api::namespaced(client, &ctx.config_namespace);
@@ -54,7 +54,7 @@ pub(crate) async fn watch(client: Client, trigger: Trigger) {
     }
 }
 
-/// Stores again what the API server did not store, and does nothing otherwise. Returns whether it activated an edit.
+/// Tries again what the API server refused, and does nothing otherwise. Returns whether it activated an edit.
 async fn retry(ctx: &Arc<Context>) -> bool {
     retry_last_known_good(ctx).await;
     let is_refused = || ctx.stores.boundaries_not_stored.load(Ordering::Acquire);
@@ -92,7 +92,11 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     let locked = live.is_some_and(|map| is_locked(map.annotations()));
     *ctx.stores.config_map_locked.write().expect("lock is not poisoned") = locked;
     let data = live.map(|m| m.data.clone().unwrap_or_default());
-    let stored = read_last_known_good(ctx).await;
+    let Ok(stored) = read_last_known_good(data.as_ref(), ctx).await else {
+        // What is active stays. Meanwhile a valid edit can be loaded.
+        ctx.stores.boundaries_not_stored.store(true, Ordering::Release);
+        return;
+    };
     let were_configured = ctx.stores.groups.state().iter().any(|group| group.may_have_had_boundaries());
     let (mut active, errors) = select_active(data.as_ref(), stored.as_ref(), were_configured);
     // Without the key `rollout`, a rollout may still be under way.

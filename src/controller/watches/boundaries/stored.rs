@@ -8,6 +8,7 @@ use k8s_openapi::api::core::v1::ConfigMap;
 
 use crate::api::BoundariesRevision;
 use crate::api::names::LAST_KNOWN_GOOD_CONFIG_MAP;
+use crate::boundaries::Boundaries;
 use crate::boundaries::active::{ActiveBoundaries, ConfigMapData};
 use crate::controller::context::Context;
 use crate::controller::planner::Planner;
@@ -173,14 +174,25 @@ pub(super) async fn store_last_known_good(
 }
 
 /// The last known good revision. What the API server did not store is newer than what it has. Retries until the API
-/// server answers; the active boundaries stay until then.
-pub(super) async fn read_last_known_good(ctx: &Context) -> Option<ConfigMapData> {
+/// server answers; the active boundaries stay until then. Valid live content needs no right to read the stored one.
+///
+/// # Errors
+/// The API server does not allow to read it, and the live content cannot be used.
+pub(super) async fn read_last_known_good(
+    live: Option<&ConfigMapData>,
+    ctx: &Context,
+) -> Result<Option<ConfigMapData>, KubeError> {
     if let Some(content) = unstored(ctx) {
-        return Some(content);
+        return Ok(Some(content));
     }
     loop {
         match ctx.planner.kube.last_known_good(&ctx.config_namespace).await {
-            Ok(stored) => return stored,
+            Ok(stored) => return Ok(stored),
+            Err(error @ KubeError::Forbidden { .. }) => {
+                tracing::warn!(%error, "not allowed to read the last known good boundaries");
+                let is_valid = live.is_some_and(|data| Boundaries::parse(data).is_ok());
+                return if is_valid { Ok(None) } else { Err(error) };
+            }
             Err(error) => {
                 tracing::warn!(%error, "cannot read the last known good boundaries");
                 tokio::time::sleep(Duration::from_secs(2)).await;

@@ -183,6 +183,32 @@ async fn content_whose_copy_was_not_stored_stays_active_and_is_stored_again() {
     assert_eq!(*calls.lock().unwrap(), before, "it is stored");
 }
 
+/// A Role may lack the right to read the stored content. A valid ConfigMap does not need it, and a broken one must not
+/// hold back the edit that fixes it.
+#[tokio::test]
+async fn denied_read_of_the_stored_content_does_not_hold_back_a_valid_edit() {
+    let ctx = context(crate::k8s::fake::client(|call| match call.route() {
+        ("GET", path) if path.ends_with(LAST_KNOWN_GOOD_CONFIG_MAP) => {
+            crate::k8s::fake::failure(403, "Forbidden", "it is not allowed")
+        }
+        ("GET", path) if path.ends_with("boundariesrevisions") => {
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {}, "items": []}))
+        }
+        ("GET", _) => crate::k8s::fake::failure(404, "NotFound", "there is none"),
+        _ => crate::k8s::fake::failure(403, "Forbidden", "not now"),
+    }));
+    let broken = "x, [";
+    edit(&ctx, broken, None).await;
+    assert_eq!(ctx.stores.boundaries.get().source, BoundariesSource::Unknown, "a stored content may exist");
+    edit(&ctx, "maxSize", None).await;
+    let valid = ctx.stores.boundaries.get();
+    assert_eq!(valid.source, BoundariesSource::Live);
+    edit(&ctx, broken, None).await;
+    let kept = ctx.stores.boundaries.get();
+    assert!(matches!(kept.source, BoundariesSource::LastKnownGood(_)), "{:?}", kept.source);
+    assert_eq!(kept.revision, valid.revision);
+}
+
 /// An admin reverts an edit while this process is elected. The reverted edit must not stay active.
 #[tokio::test]
 async fn boundaries_of_an_older_edit_never_replace_those_of_a_newer_one() {
