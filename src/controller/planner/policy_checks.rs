@@ -8,7 +8,7 @@ use super::merged::GroupContext;
 use crate::api::annotations::is_true_word;
 use crate::api::names::annotation;
 use crate::api::spec_error::SpecError;
-use crate::api::{InstanceGroup, InstanceGroupStatus, ProvisionerKind};
+use crate::api::{InstanceGroup, InstanceGroupStatus, ManagedAttributes, ProvisionerKind};
 use crate::boundaries::{MergedAnnotations, MergedSpec, Policy, QuotaAmounts, QuotaRequest};
 use crate::controller::recorded_cluster;
 use crate::plan::{Plan, Reason, blocked_plan};
@@ -140,9 +140,10 @@ pub(super) fn blocked_by_unknown_provisioner(id: &GroupId, status: &InstanceGrou
 /// the old one.
 pub(super) fn provisioner_changed(status: &InstanceGroupStatus, desired: Option<ProvisionerKind>) -> Option<SpecError> {
     let (recorded, desired) = (recorded_provisioner(status)?, desired?);
-    // A resource that EKS is still creating, or failed to create, has no scaling group yet.
+    // A resource that EKS is still creating, or failed to create, has no scaling group yet. A user may have removed the
+    // name of one.
     let has_resources = status.active_scaling_group_name.as_ref().is_some_and(|name| !name.is_empty())
-        || status.managed.as_ref().is_some_and(|managed| !managed.nodegroups.is_empty())
+        || status.managed.as_ref().is_some_and(|managed| *managed != ManagedAttributes::default())
         || status.fargate.as_ref().is_some_and(|fargate| !fargate.profiles.is_empty());
     (has_resources && recorded != desired).then(|| {
         let rule = format!("cannot replace {recorded}, which created the resources of this group");
@@ -196,7 +197,12 @@ mod tests {
             assert!(problem.to_string().contains(&format!("restore {creator}")), "{problem}");
             assert_eq!(provisioner_changed(status, Some(creator)), None);
         }
-        assert_eq!(provisioner_changed(&recorded(EksManaged, json!({})), Some(Eks)), None, "no resources are recorded");
+        // A user removed the name of the scaling group.
+        let unnamed = recorded(Eks, json!({ "managed": { "authEntries": ["arn:aws:iam::1:role/demo-team-web"] } }));
+        assert!(provisioner_changed(&unnamed, Some(EksManaged)).is_some(), "both would have resources then");
+        for empty in [json!({}), json!({ "managed": {} })] {
+            assert_eq!(provisioner_changed(&recorded(EksManaged, empty), Some(Eks)), None, "no resources are recorded");
+        }
     }
 
     #[test]
