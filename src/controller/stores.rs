@@ -88,7 +88,7 @@ pub(crate) struct Stores {
     pub reload_mutex: tokio::sync::Mutex<()>,
     /// Whether the ConfigMap has the annotation `lock-upgrades`.
     pub config_map_locked: RwLock<bool>,
-    /// Held by the task that stores a revision of the ConfigMap.
+    /// Held while a revision of the ConfigMap is stored.
     pub revision_mutex: tokio::sync::Mutex<()>,
     /// `mapRoles` of kube-system/aws-auth, parsed once for each version.
     pub map_roles: RwLock<Lookup<Arc<MapRoles>>>,

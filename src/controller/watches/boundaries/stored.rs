@@ -106,11 +106,14 @@ pub(super) fn store_revision(
     tokio::spawn(async move {
         let mut delay = Duration::from_secs(1);
         let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
-        // Without it, a content that is no longer active could be stored after its successor.
-        let _turn = ctx.stores.revision_mutex.lock().await;
         let is_active = || ctx.request_write() && ctx.stores.boundaries.get().revision == revision;
-        let history = revisions::history(&ctx.stores.boundaries.get(), &ctx);
-        while let Err(error) = revisions::store(kube, namespace, &live, before.as_ref(), &history, is_active).await {
+        while is_active() {
+            // Without it, a content that is no longer active could be stored after its successor.
+            let turn = ctx.stores.revision_mutex.lock().await;
+            let history = revisions::history(&ctx.stores.boundaries.get(), &ctx);
+            let result = revisions::store(kube, namespace, &live, before.as_ref(), &history, is_active).await;
+            drop(turn);
+            let Err(error) = result else { return };
             tracing::warn!(%error, "cannot store the boundaries as a BoundariesRevision");
             tokio::time::sleep(delay).await;
             delay = (delay * 2).min(ctx.planner.settings.resync_period);

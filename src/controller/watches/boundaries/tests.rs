@@ -350,6 +350,20 @@ async fn content_that_cannot_be_stored_is_not_active_and_does_not_delay_later_ed
     assert_eq!((refusal(&ctx), stored.lock().unwrap().len()), (None, 2));
 }
 
+/// An edit with waves is stored before groups see it. It must not wait until a revision without waves can be stored.
+#[tokio::test]
+async fn revision_that_is_not_stored_does_not_hold_back_the_next_one() {
+    let (stored, denied) = (Arc::default(), Arc::new(Mutex::new("maxSize")));
+    let ctx = storing(&stored, &denied);
+    edit(&ctx, "maxSize", None).await;
+    while ctx.stores.revision_mutex.try_lock().is_ok() {
+        tokio::task::yield_now().await;
+    }
+    let turn = tokio::time::timeout(Duration::from_secs(5), ctx.stores.revision_mutex.lock()).await;
+    assert!(turn.is_ok(), "nothing is held while the task waits to try again");
+    assert!(stored.lock().unwrap().is_empty(), "it is denied");
+}
+
 /// An admin would look for an error in a ConfigMap that has none, and `lint` would find nothing.
 #[tokio::test]
 async fn valid_content_that_cannot_be_stored_is_not_called_missing() {
