@@ -2,11 +2,12 @@
 //! on the Node and are no part of user data, so they replace no node.
 
 use std::collections::BTreeMap;
-use std::sync::MutexGuard;
+use std::sync::{Arc, MutexGuard};
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::Node;
 use kube::ResourceExt;
+use tokio::sync::mpsc::UnboundedReceiver;
 
 use super::context::{Context, node_target, publish_event};
 use crate::api::InstanceGroup;
@@ -40,16 +41,33 @@ pub(super) async fn label_group_nodes(group: &InstanceGroup, key: &str, ctx: &Co
     }
 }
 
-/// Copies the role label to `kubernetes.io/role`, which older tools read; later, if this process may not write now.
-pub(super) async fn copy_role(node: &Node, ctx: &Context) {
-    let labels = node.labels();
-    let Some(role) = labels.get(label::NODE_ROLE).filter(|_| !labels.contains_key(label::LEGACY_NODE_ROLE)) else {
-        // The leader copied it meanwhile.
-        backlog(ctx).remove(&node.name_any());
-        return;
-    };
-    if ctx.labels_nodes {
-        set_role(&node.name_any(), role.clone(), ctx).await;
+/// A node as the watch saw it.
+pub(super) struct SeenNode {
+    name: String,
+    /// The role to copy; `None` if there is nothing to copy.
+    missing_role: Option<String>,
+}
+
+impl SeenNode {
+    pub(super) fn new(node: &Node) -> Self {
+        let labels = node.labels();
+        let role = labels.get(label::NODE_ROLE).filter(|_| !labels.contains_key(label::LEGACY_NODE_ROLE));
+        SeenNode { name: node.name_any(), missing_role: role.cloned() }
+    }
+}
+
+/// Copies the role label of each node to `kubernetes.io/role`, which older tools read; later, if this process may not
+/// write now. The API server may answer late, so the watch that sees the nodes does not wait for it.
+pub(super) async fn copy_roles(mut seen: UnboundedReceiver<SeenNode>, ctx: Arc<Context>) {
+    while let Some(SeenNode { name, missing_role }) = seen.recv().await {
+        match missing_role {
+            Some(role) if ctx.labels_nodes => set_role(&name, role, &ctx).await,
+            Some(_) => {}
+            None => {
+                // The leader copied it meanwhile.
+                backlog(&ctx).remove(&name);
+            }
+        }
     }
 }
 

@@ -19,7 +19,7 @@ pub(crate) use groups::groups;
 pub(crate) use namespaces::namespaces;
 
 use super::context::{Context, config_map_target, publish_event};
-use super::node_labels;
+use super::node_labels::{self, SeenNode};
 use super::trigger::Trigger;
 use crate::auth::aws_auth::{self, MapRoles};
 use crate::index::nodes::{self, NodeChanges};
@@ -38,6 +38,8 @@ pub(crate) async fn nodes(client: Client, trigger: Trigger) {
     let ctx = trigger.context().clone();
     let (sender, receiver) = tokio::sync::mpsc::unbounded_channel();
     tokio::spawn(joined_nodes::enqueue_groups(receiver, trigger.clone()));
+    let (seen_nodes, seen) = tokio::sync::mpsc::unbounded_channel();
+    tokio::spawn(node_labels::copy_roles(seen, ctx.clone()));
     while let Some(event) = next_event(&mut stream, "nodes").await {
         let index = &ctx.planner.node_index;
         let NodeChanges { changed, joined } = index.apply(&event);
@@ -54,7 +56,8 @@ pub(crate) async fn nodes(client: Client, trigger: Trigger) {
             changed.iter().filter_map(|i| ctx.planner.inventory.group_of_instance(i)).collect();
         trigger.enqueue_keys(groups.iter().flat_map(|name| ctx.stores.group_index.with_scaling_group(name)));
         if let Event::Apply(node) | Event::InitApply(node) = &event {
-            node_labels::copy_role(node, &ctx).await;
+            // Its receiver ends with the process.
+            let _ = seen_nodes.send(SeenNode::new(node));
         }
     }
 }
@@ -156,6 +159,57 @@ pub(super) async fn next_object(
             Err(error) => {
                 log_interruption(watch_name, &error);
                 tokio::time::sleep(Duration::from_secs(1)).await;
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicBool, Ordering};
+
+    use axum::Router;
+    use axum::extract::Request;
+    use serde_json::json;
+
+    use super::*;
+    use crate::api::names::label;
+    use crate::controller::fake;
+
+    /// While the API server answers late, rotations would be planned from an old state of the nodes.
+    #[tokio::test]
+    async fn no_node_waits_for_the_label_of_another() {
+        let is_labeling = Arc::new(AtomicBool::new(false));
+        let labels = is_labeling.clone();
+        let respond = move |request: Request| {
+            let labels = labels.clone();
+            async move {
+                let is_watch = request.uri().query().unwrap_or_default().contains("watch=");
+                let is_label = request.method() == "PATCH";
+                labels.fetch_or(is_label, Ordering::AcqRel);
+                if is_watch || is_label {
+                    std::future::pending::<()>().await;
+                }
+                let node = json!({
+                    "metadata": {"name": "a", "labels": {label::NODE_ROLE: "web"}},
+                    "spec": {"providerID": "aws:///us-west-2a/i-1"},
+                });
+                let metadata = json!({"resourceVersion": "1"});
+                json!({"kind": "NodeList", "apiVersion": "v1", "metadata": metadata, "items": [node]}).to_string()
+            }
+        };
+        let client = Client::new(Router::new().fallback(respond), "default");
+        let mut ctx = fake::context(client.clone()).ctx;
+        Arc::get_mut(&mut ctx).expect("nothing else uses it").labels_nodes = true;
+        let is_synced = async {
+            while !(ctx.planner.node_index.is_synced() && is_labeling.load(Ordering::Acquire)) {
+                tokio::task::yield_now().await;
+            }
+        };
+        tokio::select! {
+            () = nodes(client, Trigger::new(ctx.clone())) => panic!("the watch ended"),
+            result = tokio::time::timeout(Duration::from_secs(5), is_synced) => {
+                assert!(result.is_ok(), "the list of nodes waits for a label");
             }
         }
     }
