@@ -462,7 +462,7 @@ pub struct ManagedAttributes {
     pub adopted: Option<AdoptedResources>,
 }
 
-/// Why the controller deletes a managed node group to create it again.
+/// The controller deletes a managed node group for this reason, to create it again.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 pub enum NodegroupDeletion {
     /// EKS could not create it.

@@ -55,9 +55,8 @@ fn is_sentences(text: &str) -> bool {
 /// Whether a text says in sentences what a field is, its default, and who sets it.
 fn is_spec_description(text: &str) -> bool {
     let setters = ["tenants, within the boundaries", "the controller", "users who may patch BoundariesRevisions"];
-    spec_description(text).is_some_and(|(meaning, _, by)| {
-        is_sentences(meaning) && setters.iter().any(|setter| by.starts_with(setter))
-    })
+    spec_description(text)
+        .is_some_and(|(meaning, _, by)| is_sentences(meaning) && setters.iter().any(|setter| by.starts_with(setter)))
 }
 
 /// A tenant learns from `kubectl explain` alone what to write, what applies without it, and whether tenants may set it.

@@ -315,7 +315,11 @@ async fn unused_own_role_is_looked_for_until_it_is_gone() {
     };
     stub.update(|d| d.roles.get_mut(&name).expect("the role").tags = ownership_tags("demo", &id));
     let broken = observed_with_broken_aws_auth().await;
-    assert_eq!((broken.is_own_role_unknown, broken.previous_role.is_none()), (true, true), "its entry cannot be removed");
+    assert_eq!(
+        (broken.is_own_role_unknown, broken.previous_role.is_none()),
+        (true, true),
+        "its entry cannot be removed"
+    );
     stub.update(|d| d.roles.clear());
     let gone = observed(&[&new], recorded()).await;
     assert_eq!((gone.is_own_role_unknown, gone.unused_auth_entries), (false, vec![entry]));

@@ -362,7 +362,8 @@ fn recommendation_outlives_a_policy_and_ends_with_another_price() {
         ended: None,
     };
     let ends = |spec: &str| {
-        let scenario = converged_with(resolved(spec, &[])).with(|s| s.status.spot_recommendation = Some(recommended("0.08")));
+        let scenario =
+            converged_with(resolved(spec, &[])).with(|s| s.status.spot_recommendation = Some(recommended("0.08")));
         let steps = scenario.plan().steps;
         let is_end = |step: &Step| match step {
             Step::Object(ObjectStep::UpdateStatus { status }) => status["spotRecommendation"]["ended"] == true,

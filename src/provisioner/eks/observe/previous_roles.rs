@@ -123,7 +123,8 @@ async fn exchanged_at(
     let is_previous = |arn: &&String| **arn != resolved.role_arn && **arn != resolved.derived_role_arn;
     let before = status.nodes_instance_role_arn.as_ref().filter(|arn| has_instances && is_previous(arn));
     // A role that the spec named before, and that no version was launched with, is in another profile.
-    let runs_with_profile = !resolved.own_role && launched_profiles(resolved, state).contains(name_of(&resolved.profile_arn));
+    let runs_with_profile =
+        !resolved.own_role && launched_profiles(resolved, state).contains(name_of(&resolved.template_data.profile_arn));
     if let Some(before) = before.filter(|_| runs_with_profile) {
         let launched = launched_roles(o, resolved, state).await?;
         // With another profile in the spec, the nodes run with that of the role before, which still has it.

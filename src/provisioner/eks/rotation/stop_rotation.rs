@@ -9,7 +9,9 @@ use crate::provisioner::StopRequest;
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::rotation::outdated;
 use crate::rotation::drain::{AtTimeout, DrainPolicy};
-use crate::rotation::rolling_update::{Candidates, RollingUpdateDecision, RollingUpdateInput, WarmPoolRotation, decide};
+use crate::rotation::rolling_update::{
+    Candidates, RollingUpdateDecision, RollingUpdateInput, WarmPoolRotation, decide,
+};
 use crate::rotation::{ClusterHealth, Drains, NodeInstance};
 use crate::settings::Timing;
 

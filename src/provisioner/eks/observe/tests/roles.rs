@@ -143,7 +143,7 @@ async fn own_role_stays_while_it_is_not_known_which_nodes_are_outdated() {
         template_id: "lt-1".into(),
         number,
         description: Some(Fingerprint { hash: hash.into(), parts: Default::default() }.to_description()),
-        data: resolved.template_data.clone(),
+        data: TemplateData { image_id: format!("ami-{hash}"), ..resolved.template_data.clone() },
     };
     let name = resolved.names.role.clone();
     let tags = resolved.iam_tags();
@@ -312,7 +312,7 @@ async fn role_is_read_once_for_a_new_version() {
         template_id: "lt-1".into(),
         number,
         description: Some(Fingerprint { hash: hash.into(), parts: Default::default() }.to_description()),
-        data: resolved.template_data.clone(),
+        data: TemplateData { image_id: format!("ami-{hash}"), ..resolved.template_data.clone() },
     };
     let status = json!({
         "managed": {"roleRegion": resolved.region},
