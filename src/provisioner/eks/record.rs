@@ -117,15 +117,18 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
 /// about to enter it stays recorded until AWS must show the standby.
 fn standby(input: &PlanInput) -> BTreeSet<String> {
     let uid = &input.resolved.desired.id.uid;
-    let managed = input.status.managed.as_ref();
-    let recorded_at = managed.and_then(|managed| managed.standby_at.as_ref()?.parse::<Timestamp>().ok());
-    let is_recent = recorded_at.is_some_and(|at| input.now.duration_since(at).abs() < STANDBY_DELAY);
+    let is_recent = recorded_standby_at(input).is_some_and(|at| input.now.duration_since(at).abs() < STANDBY_DELAY);
     let may_enter = |m: &NodeInstance| {
         let is_expected = is_recent || m.has_surge_record(uid);
         m.is_recorded_standby && m.instance.state == InstanceState::InService && is_expected
     };
     let members = outdated::members(input.resolved, input.observed, input.status);
     members.into_iter().filter(|m| m.is_in_standby(uid) || may_enter(m)).map(|m| m.instance.id).collect()
+}
+
+/// When an instance was last about to enter standby, as recorded.
+fn recorded_standby_at(input: &PlanInput) -> Option<Timestamp> {
+    input.status.managed.as_ref()?.standby_at.as_ref()?.parse().ok()
 }
 
 /// Records the instances that this plan puts into standby, before it does. A user or a kubelet may remove the surge record on
@@ -136,7 +139,12 @@ pub(crate) fn record_entering_standby(input: &PlanInput, builder: &mut PlanBuild
         _ => None,
     };
     let entering: BTreeSet<_> = builder.steps.iter().filter_map(|planned| entering(&planned.step)).collect();
-    if entering.is_empty() {
+    let managed = input.status.managed.as_ref();
+    let is_recorded = |id: &String| managed.is_some_and(|managed| managed.standby.contains(id));
+    // A pass whose call does not take, or whose answer is old, repeats no write. The record is renewed in time.
+    let renewal = STANDBY_DELAY / 2;
+    let is_new = recorded_standby_at(input).is_some_and(|at| input.now.duration_since(at).abs() < renewal);
+    if entering.iter().all(|id| is_recorded(id) && is_new) {
         return;
     }
     let all: BTreeSet<_> = standby(input).into_iter().chain(entering).collect();

@@ -1,6 +1,7 @@
 //! Labels and taints that change on running nodes (`inPlace`), and the differences that still replace nodes.
 
 use super::*;
+use instance_manager::aws::TemplateData;
 use instance_manager::plan::{InPlaceChange, InPlaceRecord, NodeStep, NodeTaint, ObjectStep, PlannedStep};
 use instance_manager::provisioner::eks::input::Snapshot;
 use instance_manager::provisioner::{PlanContext, PlanSnapshot as _, Projection};
@@ -252,6 +253,14 @@ fn new_order_of_taints_changes_no_node() {
     assert_eq!(outdated(&changed("[]", &from, &to).plan()), 2, "without inPlace the version decides");
 }
 
+/// The name of a `userData` entry is no part of the version. The same edit without it changes labels on running nodes.
+#[test]
+fn inputs_without_a_difference_in_the_version_replace_no_node() {
+    let stage = |name: &str| format!("userData: [{{name: {name}, stage: PreBootstrap, data: echo hello}}]");
+    let plan = changed(BOTH, &format!("{OLD}, {}", stage("one")), &format!("{NEW}, {}", stage("two"))).plan();
+    assert_eq!((changes(&plan).len(), outdated(&plan)), (2, 0), "{:?}", plan.steps);
+}
+
 /// What a node was launched with must be proven: otherwise a label that it never had would count as given.
 #[test]
 fn nodes_of_unproven_versions_are_replaced() {
@@ -267,7 +276,8 @@ fn nodes_of_unproven_versions_are_replaced() {
         ("a hash of other inputs", |v| {
             let mut print = v.fingerprint.clone().expect("a fingerprint");
             print.hash = "0".repeat(64);
-            *v = ObservedVersion::new(Some(print), v.data.clone());
+            let data = TemplateData { instance_type: "m5.xlarge".into(), ..v.data.clone().expect("data") };
+            *v = ObservedVersion::new(Some(print), Some(data));
         }),
     ];
     for (name, change) in cases {

@@ -92,31 +92,34 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     let locked = live.is_some_and(|map| is_locked(map.annotations()));
     *ctx.stores.config_map_locked.write().expect("lock is not poisoned") = locked;
     let data = live.map(|m| m.data.clone().unwrap_or_default());
-    let Ok(stored) = read_last_known_good(data.as_ref(), ctx).await else {
-        // What is active stays. Meanwhile a valid edit can be loaded.
-        ctx.stores.boundaries_not_stored.store(true, Ordering::Release);
-        return;
-    };
+    // What is active stays, and the load is repeated. Meanwhile a valid edit can be loaded.
+    let retry_later = || ctx.stores.boundaries_not_stored.store(true, Ordering::Release);
+    let Ok(copy) = read_last_known_good(data.as_ref(), ctx).await else { return retry_later() };
+    let stored = copy.as_present();
     let were_configured = ctx.stores.groups.state().iter().any(|group| group.may_have_had_boundaries());
-    let (mut active, errors) = select_active(data.as_ref(), stored.as_ref(), were_configured);
+    let (mut active, errors) = select_active(data.as_ref(), stored, were_configured);
     // Without the key `rollout`, a rollout may still be under way.
     let revisions = if reads { read_revisions(ctx).await } else { None };
     let is_served = !reads || revisions.is_some();
     let mut is_refused = active.rollout().is_some() && !is_served;
     if is_refused {
-        active = without_live(NOT_SERVED.to_owned(), stored.as_ref());
+        active = without_live(NOT_SERVED.to_owned(), stored);
     }
     let is_lost = |stored: &[_]| ctx.stores.rollout.view().is_some_and(|view| view.is_lost_in(stored));
     let is_retained = revisions.as_deref().is_some_and(|stored| policy_is_retained(stored) || is_lost(stored));
     let is_staged = active.rollout().is_some() || is_retained;
+    if !copy.is_queried() && (is_refused || is_staged) {
+        // A rollout begins with the content before it, and returns to it.
+        return retry_later();
+    }
     let is_stored_first = active.source == BoundariesSource::Live && is_staged && ctx.request_write();
     if is_stored_first {
         // Before it becomes the last known good content, which a history begins with.
-        match store_now(live, stored.as_ref(), &active, ctx).await {
+        match store_now(live, stored, &active, ctx).await {
             StoreResult::Stored => {}
             StoreResult::Rejected(error) => {
                 is_refused = true;
-                active = without_live(not_stored(&error), stored.as_ref());
+                active = without_live(not_stored(&error), stored);
             }
             // Its own load follows.
             StoreResult::Superseded => return,
@@ -139,7 +142,7 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     let is_unreported = is_change(&reported);
     let news = News {
         is_not_stored: is_refused,
-        ..News::since(&reported, &active, stored.as_ref() == data.as_ref(), content_warnings)
+        ..News::since(&reported, &active, stored == data.as_ref(), content_warnings)
     };
     if is_change(&old) {
         let (source, why) = (active.source.name(), active.source.why());
@@ -175,7 +178,7 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     }
     ctx.stores.rollout.set_read(reads);
     if is_live && !is_stored_first && ctx.request_write() {
-        store_revision(live, stored, revision.clone(), ctx);
+        store_revision(live, stored.cloned(), revision.clone(), ctx);
     }
     // Set last: once the metric shows a revision, every new plan uses it.
     ctx.metrics.set_boundaries(Some(revision.as_str()).filter(|r| !r.is_empty()), valid, warnings);

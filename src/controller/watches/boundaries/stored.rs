@@ -16,6 +16,7 @@ use crate::controller::{revisions, rollout};
 use crate::k8s::KubeError;
 use crate::plan::Write;
 use crate::rollout::RolloutView;
+use crate::util::lookup::Lookup;
 
 /// Why a ConfigMap with the key `rollout` is not used.
 pub(super) const NOT_SERVED: &str = "the key rollout of the ConfigMap instance-manager needs the CustomResourceDefinition boundariesrevisions.instancemgr.keikoproj.io and permissions for it; apply both (instance-manager crd | kubectl apply -f - and deploy/rbac.yaml), or remove the key; the controller retries each minute";
@@ -134,10 +135,18 @@ pub(super) async fn keep_last_known_good(data: &ConfigMapData, ctx: &Context) {
 pub(super) async fn retry_last_known_good(ctx: &Context) {
     // A load in progress stores what it activates, and must learn of the next edit meanwhile.
     let Ok(_turn) = ctx.stores.reload_mutex.try_lock() else { return };
+    forget_as_follower(ctx);
     if ctx.can_write()
         && let Some(content) = unstored(ctx)
     {
         keep_last_known_good(&content, ctx).await;
+    }
+}
+
+/// Forgets what the API server did not store once this process does not lead: another leader stores what is newer.
+fn forget_as_follower(ctx: &Context) {
+    if !ctx.is_leader() {
+        *ctx.stores.unstored_boundaries.lock().expect("lock is not poisoned") = None;
     }
 }
 
@@ -177,24 +186,26 @@ pub(super) async fn store_last_known_good(
 }
 
 /// The last known good revision. What the API server did not store is newer than what it has. Retries until the API
-/// server answers; the active boundaries stay until then. Valid live content needs no right to read the stored one.
+/// server answers; the active boundaries stay until then. Valid live content needs no right to read the stored one, which
+/// is then [`Lookup::NotQueried`].
 ///
 /// # Errors
 /// The API server does not allow to read it, and the live content cannot be used.
 pub(super) async fn read_last_known_good(
     live: Option<&ConfigMapData>,
     ctx: &Context,
-) -> Result<Option<ConfigMapData>, KubeError> {
+) -> Result<Lookup<ConfigMapData>, KubeError> {
+    forget_as_follower(ctx);
     if let Some(content) = unstored(ctx) {
-        return Ok(Some(content));
+        return Ok(Lookup::Present(content));
     }
     loop {
         match ctx.planner.kube.last_known_good(&ctx.config_namespace).await {
-            Ok(stored) => return Ok(stored),
+            Ok(stored) => return Ok(stored.into()),
             Err(error @ KubeError::Forbidden { .. }) => {
                 tracing::warn!(%error, "not allowed to read the last known good boundaries");
                 let is_valid = live.is_some_and(|data| Boundaries::parse(data).is_ok());
-                return if is_valid { Ok(None) } else { Err(error) };
+                return if is_valid { Ok(Lookup::NotQueried) } else { Err(error) };
             }
             Err(error) => {
                 tracing::warn!(%error, "cannot read the last known good boundaries");

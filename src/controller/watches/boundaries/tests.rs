@@ -200,6 +200,9 @@ async fn denied_read_of_the_stored_content_does_not_hold_back_a_valid_edit() {
     let broken = "x, [";
     edit(&ctx, broken, None).await;
     assert_eq!(ctx.stores.boundaries.get().source, BoundariesSource::Unknown, "a stored content may exist");
+    edit(&ctx, "maxSize", POLICY).await;
+    let source = ctx.stores.boundaries.get().source.clone();
+    assert_eq!(source, BoundariesSource::Unknown, "a rollout begins with the content before it");
     edit(&ctx, "maxSize", None).await;
     let valid = ctx.stores.boundaries.get();
     assert_eq!(valid.source, BoundariesSource::Live);

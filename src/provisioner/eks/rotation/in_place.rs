@@ -1,8 +1,8 @@
 //! Labels and taints that change on running nodes instead of replacing them (`inPlace`).
 //!
 //! A launch template version never changes, and its hash says what went into it. The desired inputs with the labels and
-//! taints that are read back from the version must have that hash: then they are the node's, and nothing else differs. A
-//! node whose version does not prove that is replaced, as without `inPlace`.
+//! taints that are read back from the version must have that hash, or give the version's content: then they are the
+//! node's, and nothing else differs. A node whose version does not prove that is replaced, as without `inPlace`.
 //!
 //! What the node got later is in the record on it. A node with a record counts as what the record says, also when
 //! `inPlace` is removed: it is then outdated as soon as the spec differs from the record.
@@ -10,18 +10,22 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::template_origin::{TemplateOrigin, launch_version};
+use crate::api::names::label;
 use crate::api::{InPlaceField, InstanceGroupStatus};
-use crate::aws::Instance;
+use crate::aws::{Instance, TemplateData};
 use crate::plan::in_place::is_reserved_key;
 use crate::plan::{Drift, InPlaceChange, NodeAttributes, NodeTaint};
 use crate::provisioner::eks::input::PlanInput;
+use crate::provisioner::eks::launch_template::drift;
 use crate::provisioner::eks::launch_template::fingerprint::Fingerprint;
 use crate::provisioner::eks::launch_template::node_labels::{attribute_drift, attributes};
 use crate::provisioner::eks::names::LIFECYCLE_LABEL;
-use crate::provisioner::eks::observed::ObservedState;
+use crate::provisioner::eks::observed::{ObservedState, ObservedVersion};
 use crate::provisioner::eks::resolve::ResolvedGroup;
+use crate::provisioner::eks::user_data::{self, BootstrapInput};
 use crate::provisioner::rejected_fields::Part;
 use crate::rotation::{InPlaceUpdate, NodeView};
+use crate::util::redact::Redacted;
 
 /// How the labels and taints of an instance differ from the spec, when nothing else differs.
 #[derive(Debug, Default)]
@@ -153,8 +157,18 @@ fn launched_with(
     bootstrap.taints = taints.to_vec();
     let family = resolved.desired.os_family.as_str();
     let expected = Fingerprint::compute(family, &resolved.template_data, &bootstrap);
-    let is_same = found.fingerprint.as_ref().is_some_and(|print| print.hash == expected.hash);
-    is_same.then(|| attributes(labels, taints))
+    let has_inputs = found.fingerprint.as_ref().is_some_and(|print| print.hash == expected.hash);
+    (has_inputs || has_content(resolved, found, bootstrap)).then(|| attributes(labels, taints))
+}
+
+/// Whether a version has the desired content with these inputs of its user data: other inputs may give the same content.
+fn has_content(resolved: &ResolvedGroup, found: &ObservedVersion, mut bootstrap: BootstrapInput) -> bool {
+    let image = resolved.bootstrap.labels.get(label::IMAGE).map(|image| (label::IMAGE.to_owned(), image.clone()));
+    bootstrap.labels.extend(image);
+    let Ok(rendered) = user_data::render(resolved.desired.os_family, &bootstrap) else { return false };
+    let content =
+        TemplateData { user_data: Redacted::new(rendered.base64()), ..resolved.template_data.clone() };
+    found.data.as_ref().is_some_and(|data| drift::is_same_content(data, &content))
 }
 
 /// Whether a running node may get this change. A node cannot become a Spot Instance by a label, and a new NoExecute taint
