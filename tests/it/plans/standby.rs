@@ -20,6 +20,8 @@ fn standby(scenario: Scenario) -> Vec<String> {
 fn instance_is_recorded_before_it_enters_standby() {
     assert_eq!(step_names(&surging().plan()), ["UpdateStatus", "RecordSurge", "EnterStandby"]);
     assert_eq!(standby(surging()), ["i-1"]);
+    let again = recorded(surging()).plan();
+    assert_eq!(step_names(&again), ["RecordSurge", "EnterStandby"], "a call that does not take repeats no other write");
 }
 
 /// A kubelet may remove the surge record from its Node, or a user the Node, before AWS shows the standby. Without any record,
