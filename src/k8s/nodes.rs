@@ -185,12 +185,12 @@ mod tests {
     /// Otherwise the Cluster Autoscaler would never remove the node again, or one that a user keeps from it.
     #[tokio::test]
     async fn only_the_writer_of_the_record_lets_the_cluster_autoscaler_back() {
-        let ours = json!({"scaleDownDisabled": true}).to_string();
+        let recorded = json!({"scaleDownDisabled": true}).to_string();
         for (record, existing, on_cordon, on_uncordon) in [
             (None, None, json!("true"), json!(null)),
             (None, Some("false"), json!("true"), json!(null)),
             (None, Some("true"), json!(null), json!(null)),
-            (Some(ours.as_str()), Some("true"), json!("true"), json!(null)),
+            (Some(recorded.as_str()), Some("true"), json!("true"), json!(null)),
         ] {
             let annotations = |record: Option<&str>| {
                 let mut all = json!({});

@@ -236,7 +236,7 @@ mod tests {
     /// The default version of a group's template stays the first one. The group may have changed its role since.
     #[tokio::test]
     async fn version_of_an_instance_group_counts_while_a_scaling_group_refers_to_it() {
-        let ours = |number, profile| {
+        let of_group = |number, profile| {
             let description = Some(format!("instance-manager sha256:{}", "0".repeat(64)));
             TemplateVersion { description, ..numbered(number, profile) }
         };
@@ -248,7 +248,7 @@ mod tests {
         ] {
             let aws = given_role();
             aws.update(|d| {
-                d.versions = vec![ours(1, "nodes"), ours(2, "other")];
+                d.versions = vec![of_group(1, "nodes"), of_group(2, "other")];
                 d.groups.extend(pin.map(|pin| ("nodes".to_owned(), group_pinned_to(pin))));
             });
             assert_eq!(user_of(&aws, GIVEN).await.as_deref(), user, "{pin:?}");

@@ -176,9 +176,9 @@ def labels_alone(event):
 def comparable_node(node):
     """What of a node a takeover leaves as it is."""
     metadata, spec = node["metadata"], node["spec"]
-    ours = {key: value for key, value in metadata.get("annotations", {}).items() if key.startswith(harness.PREFIX)}
+    own = {key: value for key, value in metadata.get("annotations", {}).items() if key.startswith(harness.PREFIX)}
     labels = {key: value for key, value in metadata["labels"].items() if not key.startswith("local.") and key not in GROUP_LABELS}
-    return {"uid": metadata["uid"], "labels": labels, "annotations": ours, "unschedulable": spec.get("unschedulable", False), "taints": spec.get("taints", [])}
+    return {"uid": metadata["uid"], "labels": labels, "annotations": own, "unschedulable": spec.get("unschedulable", False), "taints": spec.get("taints", [])}
 
 
 def plain(value):

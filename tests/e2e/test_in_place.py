@@ -181,5 +181,5 @@ def test_tags_change_on_running_instances_and_foreign_tags_stay(tenant):
     group.wait_ready(nodes=3)
     assert {t["cost"] for t in tags_of(group).values()} == {"b"}
     calls = [e for e in group.cloud.aws_events() if e["kind"] == "call" and e["operation"] in ("CreateTags", "DeleteTags") and e["service"] == "ec2" and old[0] in json.dumps(e["params"])]
-    ours = [e["operation"] for e in calls if e["caller"]["key"] == "controller"]
-    assert ours == ["CreateTags", "CreateTags", "DeleteTags"], "one call for each change, whatever the number of instances"
+    operations = [e["operation"] for e in calls if e["caller"]["key"] == "controller"]
+    assert operations == ["CreateTags", "CreateTags", "DeleteTags"], "one call for each change, whatever the number of instances"

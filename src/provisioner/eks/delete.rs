@@ -316,14 +316,14 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
     let template_id = recorded_template(input);
     let tags = || input.ownership_tags.to_vec();
     let iam_tags = || iam_tags(input.ownership_tags, input.region);
-    let ours =
+    let is_own =
         |id: &str, tags: &[Tag], recorded: &Option<String>| is_owned(id, tags, recorded.as_ref(), input.ownership_tags);
-    let profile = input.instance_profile.filter(|p| ours(&p.id, &p.tags, &adopted.profile));
-    let role = input.role.filter(|r| ours(&r.id, &r.tags, &adopted.role));
+    let profile = input.instance_profile.filter(|p| is_own(&p.id, &p.tags, &adopted.profile));
+    let role = input.role.filter(|r| is_own(&r.id, &r.tags, &adopted.role));
     let other_region = region_that_uses_role(input, role, profile);
     // The shipped IAM policy allows deletions of tagged resources only, so an untagged one is tagged first.
     let untagged = |tags: &[Tag]| !has_ownership_tags(tags, input.ownership_tags);
-    let template = input.template.filter(|t| ours(&t.id, &t.tags, &template_id));
+    let template = input.template.filter(|t| is_own(&t.id, &t.tags, &template_id));
     if let Some(template) = template.filter(|_| input.template_in_use.is_none()) {
         if untagged(&template.tags) {
             builder.push(EksStep::TagTemplate { template: template.id.clone(), tags: tags() });

@@ -41,7 +41,7 @@ pub(crate) fn foreign_resource(
         return None;
     }
     let adopted = status.managed.as_ref().and_then(|m| m.adopted.clone()).unwrap_or_default();
-    let ours = |id: &str, tags: &[Tag], recorded: &Option<String>| {
+    let is_own = |id: &str, tags: &[Tag], recorded: &Option<String>| {
         is_owned(id, tags, recorded.as_ref(), &resolved.ownership_tags)
     };
     let (name, profile) = (&resolved.names.role, state.instance_profile.as_ref());
@@ -52,11 +52,11 @@ pub(crate) fn foreign_resource(
     if let Some(evidence) = evidence_of_other_region(resolved, state, status) {
         return Some(format!("the IAM role {name} ({evidence})"));
     }
-    if profile.is_some_and(|p| !ours(&p.id, &p.tags, &adopted.profile)) {
+    if profile.is_some_and(|p| !is_own(&p.id, &p.tags, &adopted.profile)) {
         return Some(format!("the instance profile {name}"));
     }
     let role = state.role.as_ref().or(profile_role);
-    role.filter(|r| !ours(&r.id, &r.tags, &adopted.role)).map(|_| format!("the IAM role {name}"))
+    role.filter(|r| !is_own(&r.id, &r.tags, &adopted.role)).map(|_| format!("the IAM role {name}"))
 }
 
 /// Evidence of another region's use of the role or instance profile with the derived name, which no scaling group of

@@ -1,7 +1,7 @@
 //! What stays as it is in AWS while the fields that it depends on cannot be used. Pure.
 //!
 //! The desired values of such a part become the observed ones, so later decisions find no difference. Only attributes
-//! that the status records as the controller's are taken: what others set stays theirs.
+//! that the status records as the controller's are taken: what others set is kept.
 
 use std::collections::BTreeSet;
 

@@ -220,8 +220,8 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
     if let Some(PreviousRole { role, other_region: Some(other), .. }) = input.previous_role {
         kept.push(Retained::role(format!("the IAM role {}", role.name), other));
     } else if let Some(previous) = input.previous_role {
-        let ours = input.status.managed.clone().unwrap_or_default().policies;
-        role::delete(previous, &ours, builder);
+        let recorded = input.status.managed.clone().unwrap_or_default().policies;
+        role::delete(previous, &recorded, builder);
     }
     report_retained(input.status, &kept, builder);
     if builder.outcome.is_some() {

@@ -101,7 +101,7 @@ impl<'a> ObservedProfiles<'a> {
         let is_first =
             |p: &&&FargateProfile| p.name == r.names.first_profile && !has_ownership_tags(&p.tags, &r.ownership_tags);
         let first = state.profiles.iter().find(|p| is_first(&p));
-        let ours = |p: &&FargateProfile| {
+        let is_own = |p: &&FargateProfile| {
             (state.rivals.is_empty()
                 && is_adoptable(p, &r.names, r.desired.existing_role.as_deref(), &r.ownership_tags))
                 || (adopted && !has_foreign_tags(&p.tags, &r.ownership_tags))
@@ -111,7 +111,7 @@ impl<'a> ObservedProfiles<'a> {
         let recorded_owner =
             |p: &FargateProfile| RecordedOwner::for_profile(p, recorded, &r.names.role, &roles, &r.ownership_tags);
         // A recorded profile that was not adopted had the tags before.
-        let untagged = first.filter(ours).filter(|p| adopted || recorded_owner(p) != Some(RecordedOwner::Ours));
+        let untagged = first.filter(is_own).filter(|p| adopted || recorded_owner(p) != Some(RecordedOwner::Ours));
         let of_owner = |owner: RecordedOwner| {
             let others = state.profiles.iter().filter(|p| Some(&p.name) != untagged.map(|p| &p.name));
             others.filter(|p| recorded_owner(p) == Some(owner)).collect::<Vec<_>>()

@@ -158,10 +158,10 @@ pub(crate) fn has_unrecorded_role(input: &PlanInput, found: &ObservedProfiles) -
     !r.uses_derived_role() && (is_in_use || input.status.managed.is_none() && is_found())
 }
 
-/// Why an unused role is not deleted. `ours` are the policies that the controller attached.
-pub(crate) fn reason_to_keep(previous: &PreviousRole, ours: &[String]) -> Option<String> {
+/// Why an unused role is not deleted. `recorded` are the policies that the controller attached.
+pub(crate) fn reason_to_keep(previous: &PreviousRole, recorded: &[String]) -> Option<String> {
     let foreign = || {
-        let foreign = foreign_policies(previous, ours);
+        let foreign = foreign_policies(previous, recorded);
         (!foreign.is_empty())
             .then(|| format!("it has policies that the controller did not attach: {}", foreign.join(", ")))
     };
@@ -172,15 +172,15 @@ pub(crate) fn reason_to_keep(previous: &PreviousRole, ours: &[String]) -> Option
     previous.other_region.as_ref().map(ToString::to_string).or_else(held).or_else(foreign)
 }
 
-fn foreign_policies(previous: &PreviousRole, ours: &[String]) -> Vec<String> {
-    let standard = |policy: &String| policy.ends_with(&format!("/{POD_EXECUTION_POLICY}")) || ours.contains(policy);
+fn foreign_policies(previous: &PreviousRole, recorded: &[String]) -> Vec<String> {
+    let standard = |policy: &String| policy.ends_with(&format!("/{POD_EXECUTION_POLICY}")) || recorded.contains(policy);
     let attached = previous.attached_policies.iter().filter(|p| !standard(p));
     attached.chain(&previous.inline_policies).cloned().collect()
 }
 
 /// Deletes the role of a group that is being deleted. Policies attached by others block the deletion.
-pub(crate) fn delete(previous: &PreviousRole, ours: &[String], builder: &mut PlanBuilder) {
-    let foreign = foreign_policies(previous, ours);
+pub(crate) fn delete(previous: &PreviousRole, recorded: &[String], builder: &mut PlanBuilder) {
+    let foreign = foreign_policies(previous, recorded);
     if !foreign.is_empty() {
         let message = format!(
             "cannot delete the role {}: it has policies that the controller did not attach: {}; detach them",

@@ -56,7 +56,7 @@ fn tags_tell_the_group_of_the_same_profile_name_from_edited_ones() {
     };
     for name in [names.first_profile.clone(), names.replacement_name("x")] {
         let recorded = std::slice::from_ref(&name);
-        let (ours, unclear) = (Some(RecordedOwner::Ours), Some(RecordedOwner::Unclear));
+        let (own, unclear) = (Some(RecordedOwner::Ours), Some(RecordedOwner::Unclear));
         let other = ownership_tags("demo", &of("x", "y"));
         let given = "arn:aws:iam::1:role/given";
         assert_eq!(owner(&name, &[], &own_role, &[]), None, "not recorded");
@@ -65,7 +65,7 @@ fn tags_tell_the_group_of_the_same_profile_name_from_edited_ones() {
         assert_eq!(owner(&name, &other, &own_role, recorded), unclear, "the other group derives another name");
         assert_eq!(owner(&name, &ownership[..1], &own_role, recorded), unclear);
         assert_eq!(owner(&name, &[], "arn:aws:iam::1:role/x", recorded), unclear, "with a role of others");
-        assert_eq!([&own_role[..], given].map(|role| owner(&name, &[], role, recorded)), [ours, ours]);
+        assert_eq!([&own_role[..], given].map(|role| owner(&name, &[], role, recorded)), [own, own]);
     }
 }
 

@@ -1,7 +1,7 @@
 //! What stays as it is in EKS while the fields that it depends on cannot be used.
 //!
 //! The desired values of such a part become those of the profile, so that every later decision finds no difference. Only
-//! tags that the status records as the controller's are taken: what others set stays theirs.
+//! tags that the status records as the controller's are taken: what others set is kept.
 
 use super::desired::{DesiredSpec, SPEC_PATH};
 use super::names::ProfileNames;

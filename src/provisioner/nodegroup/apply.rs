@@ -67,8 +67,8 @@ async fn create(run: &ApplyRun<'_>, input: &NewNodegroup) -> StepResult {
     match response {
         Err(error) if error.kind == AwsErrorKind::AlreadyExists => {
             let found = inventory.nodegroup(&input.name, Duration::ZERO).await.map_err(StepError::Aws)?;
-            let ours = |tag: &Tag| OWNERSHIP_TAG_KEYS.contains(&tag.key.as_str());
-            let ownership: Vec<_> = to_tags(&input.tags).into_iter().filter(ours).collect();
+            let is_ownership_tag = |tag: &Tag| OWNERSHIP_TAG_KEYS.contains(&tag.key.as_str());
+            let ownership: Vec<_> = to_tags(&input.tags).into_iter().filter(is_ownership_tag).collect();
             run.adopt_if_owned(&input.name.nodegroup, error, found.map(|found| to_tags(&found.tags)), &ownership)
         }
         other => done(other),

@@ -41,7 +41,7 @@ pub fn plan(input: &DeleteInput) -> Plan {
         return blocked_plan(input.id, Reason::InvalidSpec, UNKNOWN_NODEGROUP.into());
     }
     let mut builder = PlanBuilder::default();
-    let (ours, others): (Vec<_>, Vec<_>) = input.nodegroups.iter().partition(|n| match input.resolved {
+    let (owned, others): (Vec<_>, Vec<_>) = input.nodegroups.iter().partition(|n| match input.resolved {
         Some(resolved) => owner_of(resolved, input.status, n).is_deletable(),
         None => {
             let tags = (input.ownership_tags)(&n.name.cluster);
@@ -49,7 +49,7 @@ pub fn plan(input: &DeleteInput) -> Plan {
             is_tagged || is_owned(input.id, input.status, n, &tags) || is_keiko_nodegroup(input.id, input.status, n)
         }
     });
-    for nodegroup in ours {
+    for nodegroup in owned {
         if nodegroup.status == NodegroupStatus::Deleting
             || has_ownership_tags(&to_tags(&nodegroup.tags), &(input.ownership_tags)(&nodegroup.name.cluster))
         {

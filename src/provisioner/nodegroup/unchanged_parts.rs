@@ -1,7 +1,7 @@
 //! What stays as it is in EKS while the fields that it depends on cannot be used.
 //!
 //! The desired values of such a part become those of the node group, so that every later decision finds no difference. Only
-//! attributes that the status records as the controller's are taken: what others set stays theirs.
+//! attributes that the status records as the controller's are taken: what others set is kept.
 
 use super::desired::{CONFIGURATION_PATH, DesiredSpec};
 use super::update::taint_key;

@@ -148,8 +148,8 @@ fn config_change(
         change.set_taints.push(taint.clone());
     }
     let desired_taints: Vec<_> = spec.taints.iter().map(taint_key).collect();
-    let ours = |taint: &&NodegroupTaint| managed.taints.contains(&taint_key(taint));
-    for taint in found.taints.iter().filter(ours).filter(|taint| !desired_taints.contains(&taint_key(taint))) {
+    let is_recorded = |taint: &&NodegroupTaint| managed.taints.contains(&taint_key(taint));
+    for taint in found.taints.iter().filter(is_recorded).filter(|taint| !desired_taints.contains(&taint_key(taint))) {
         reasons.push(Drift::new("taints", taint, ""));
         change.remove_taints.push(taint.clone());
     }

@@ -154,18 +154,18 @@ pub async fn remaining_resources(
     remaining.instance_profile = iam.get_profile(&names.role).await.map_err(aws)?;
     remaining.role = iam.get_role(&names.role).await.map_err(aws)?;
     let adopted = status.managed.as_ref().and_then(|m| m.adopted.as_ref()).and_then(|a| a.role.as_ref());
-    let ours = |r: &Role| is_owned(&r.id, &r.tags, adopted, ownership);
-    if remaining.role.as_ref().is_some_and(ours) {
+    let is_own = |r: &Role| is_owned(&r.id, &r.tags, adopted, ownership);
+    if remaining.role.as_ref().is_some_and(is_own) {
         remaining.attached_policies = iam.attached_policies(&names.role).await.map_err(aws)?;
         remaining.inline_policies = iam.inline_policies(&names.role).await.map_err(aws)?;
     }
-    let own_role = remaining.role.as_ref().filter(|role| ours(role)).cloned();
+    let own_role = remaining.role.as_ref().filter(|role| is_own(role)).cloned();
     let (role_in_use, user_wait) = role_use(o, id, own_role.as_ref(), remaining.instance_profile.as_ref()).await?;
     remaining.role_in_use = role_in_use;
     // The entry of a role that is deleted is removed with it, whatever created the entry. The entry of any other role is
     // removed only when the status records it as the controller's.
     let own = match &remaining.role {
-        Some(role) => Some(&role.arn).filter(|_| ours(role)),
+        Some(role) => Some(&role.arn).filter(|_| is_own(role)),
         // Another client has deleted the role before.
         None => status.nodes_instance_role_arn.as_ref().filter(|arn| arn.ends_with(&format!(":role/{}", names.role))),
     };

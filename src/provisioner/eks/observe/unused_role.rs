@@ -48,23 +48,23 @@ pub(crate) async fn observe(
     let adopted = managed.adopted.clone().unwrap_or_default();
     let ownership = &resolved.ownership_tags;
     let profile = iam.get_profile(name).await.map_err(aws)?;
-    let is_our_profile = |p: &InstanceProfile| is_owned(&p.id, &p.tags, adopted.profile.as_ref(), ownership);
-    let ours = |role: &Role| is_owned(&role.id, &role.tags, adopted.role.as_ref(), ownership);
+    let is_own_profile = |p: &InstanceProfile| is_owned(&p.id, &p.tags, adopted.profile.as_ref(), ownership);
+    let is_own_role = |role: &Role| is_owned(&role.id, &role.tags, adopted.role.as_ref(), ownership);
     // A user may have taken the tags off, which may come back. Nothing would look for the role without its record.
     let is_untagged = |tags: &[Tag]| !has_foreign_tags(tags, ownership);
-    if profile.as_ref().is_some_and(|p| !is_our_profile(p) && is_untagged(&p.tags)) {
+    if profile.as_ref().is_some_and(|p| !is_own_profile(p) && is_untagged(&p.tags)) {
         return Ok(None);
     }
-    let profile = profile.filter(is_our_profile);
+    let profile = profile.filter(is_own_profile);
     if runs_instances(o, profile.as_ref()).await? {
         return Ok(None);
     }
     let found = iam.get_role(name).await.map_err(aws)?;
-    if found.as_ref().is_some_and(|role| !ours(role) && is_untagged(&role.tags)) {
+    if found.as_ref().is_some_and(|role| !is_own_role(role) && is_untagged(&role.tags)) {
         return Ok(None);
     }
-    let is_of_others = found.as_ref().is_some_and(|role| !ours(role));
-    let role = found.filter(ours);
+    let is_of_others = found.as_ref().is_some_and(|role| !is_own_role(role));
+    let role = found.filter(is_own_role);
     let (mut attached_policies, mut inline_policies) = (Vec::new(), Vec::new());
     if role.is_some() {
         attached_policies = iam.attached_policies(name).await.map_err(aws)?;

@@ -18,8 +18,8 @@ impl UnusedRole {
         if let Some(profile) = self.other_profiles.first() {
             return Some(format!("the instance profile {profile}, which the controller did not create, holds it"));
         }
-        let ours = |policy: &&String| is_standard_policy(policy) || recorded.contains(policy);
-        let foreign = self.attached_policies.iter().filter(|policy| !ours(policy)).chain(&self.inline_policies);
+        let is_own = |policy: &&String| is_standard_policy(policy) || recorded.contains(policy);
+        let foreign = self.attached_policies.iter().filter(|policy| !is_own(policy)).chain(&self.inline_policies);
         let foreign: Vec<_> = foreign.map(String::as_str).collect();
         (!foreign.is_empty())
             .then(|| format!("it has policies that the controller did not attach: {}", foreign.join(", ")))

@@ -71,9 +71,9 @@ fn policy_with_pool(input: &PlanInput, current: Option<&MixedPolicy>, refresh: b
     let mut current_types: Vec<_> =
         present.iter().map(|o| &o.instance_type).filter(|name| pool.similar.contains(name)).cloned().collect();
     // Types that the controller added and that were removed manually are added again.
-    let gone = |name: &&String| pool.similar.contains(name) && !current_types.contains(name);
-    let ours = input.status.managed.iter().flat_map(|m| &m.pool).filter(gone).cloned().collect::<Vec<_>>();
-    current_types.extend(ours);
+    let is_removed = |name: &&String| pool.similar.contains(name) && !current_types.contains(name);
+    let removed = input.status.managed.iter().flat_map(|m| &m.pool).filter(is_removed).cloned().collect::<Vec<_>>();
+    current_types.extend(removed);
     let names = if refresh || current_types.is_empty() { &pool.offered_now } else { &current_types };
     // Pool types have the size of the primary type, and therefore its weight.
     let weight = overrides[0].weight;

@@ -19,8 +19,8 @@ async fn resources_are_found_by_their_tags_when_the_status_does_not_name_them() 
     };
     stub.update(|d| _ = d.roles.insert(foreign.name.clone(), foreign.clone()));
     assert_eq!(names().await, None, "another group's");
-    let ours = Role { tags: resolved.iam_tags(), ..foreign };
-    stub.update(|d| _ = d.roles.insert(ours.name.clone(), ours.clone()));
+    let own = Role { tags: resolved.iam_tags(), ..foreign };
+    stub.update(|d| _ = d.roles.insert(own.name.clone(), own.clone()));
     assert_eq!(names().await.map(|n| n.role), Some(resolved.names.role.clone()));
     let hashed = GroupNames::new("demo", "team", "web");
     let name = hashed.scaling_group_in(NameForm::Hashed, "us-west-2");
@@ -137,9 +137,9 @@ async fn version_with_equal_content_is_the_desired_one_whatever_its_inputs_are()
     let mut same = resolved.template_data.clone();
     same.devices.reverse();
     let other = TemplateData { image_id: "ami-other".into(), ..same.clone() };
-    let (ours, desired) = (Some(before.to_description()), Some(resolved.fingerprint.hash.clone()));
-    assert_eq!(hash_of(ours.clone(), same.clone()).await, desired);
-    assert_eq!(hash_of(ours, other).await, Some(before.hash));
+    let (recorded, desired) = (Some(before.to_description()), Some(resolved.fingerprint.hash.clone()));
+    assert_eq!(hash_of(recorded.clone(), same.clone()).await, desired);
+    assert_eq!(hash_of(recorded, other).await, Some(before.hash));
     assert_eq!(hash_of(None, same).await, None, "another controller made it: the adoption records what it stands for");
 }
 
