@@ -1,4 +1,4 @@
-"""A stand-in for upgrade-manager: it replaces the nodes of a scaling group for each RollingUpgrade, one at a time."""
+"""A simulated upgrade-manager: it replaces the nodes of a scaling group for each RollingUpgrade, one at a time."""
 
 import contextlib
 import threading

@@ -1,4 +1,4 @@
-"""A stand-in for the Kubernetes Cluster Autoscaler: what it takes away from scaling groups, as its source has it (1.36).
+"""A simulated Kubernetes Cluster Autoscaler: what it takes away from scaling groups, as its source has it (1.36).
 
 It removes instances that do not become Nodes, takes back what was asked for and could not be launched, and removes Nodes that
 no pod needs. Each of these lowers the desired capacity. It never raises it: pods that find no Node stay pending.

@@ -61,7 +61,7 @@ def _taken(run, line, instances, forced):
 
 
 def _forced(run, group, when):
-    """Whether the spec in force lets a drain end by force, or the group has been deleted for longer than the controller waits."""
+    """Whether the active spec lets a drain end by force, or the group has been deleted for longer than the controller waits."""
     specs = run.specs(group)
     rolling, deletions = _rolling_update(spec_at(specs, when) or {}), [at for at, found in specs if found is None and at <= when]
     if "drainTimeout" in rolling and rolling.get("drainForce"):
@@ -214,7 +214,7 @@ def _availability(run, group):
 
 
 def _allowed(specs, when, desired):
-    """maxUnavailable of the specs in force lately, the largest."""
+    """The largest maxUnavailable of the recently active specs."""
     current = spec_at(specs, when)
     recent = [spec for at, spec in specs if spec and at <= when and between(at, when) < GRACE] + ([current] if current else [])
     before = [spec for at, spec in specs if spec and at <= when and between(at, when) >= GRACE][-1:]
@@ -254,7 +254,7 @@ def needless_rotation(run):
             launched, wanted = run.template(names, was["version"], launched_at[params["InstanceId"]]), run.template(names, version, when)
             group = _group_of_node(run, params["InstanceId"])
             if wanted and launched == wanted and group and not run.is_deleted(group, when) and not _moves(run, group, when):
-                yield group, f"{params['InstanceId']} was replaced, and what it was launched from (version {was['version']}) is what is wanted (version {version})", [was, line]
+                yield group, f"{params['InstanceId']} was replaced, and what it was launched from (version {was['version']}) is the desired content (version {version})", [was, line]
             since = launched_at[params["InstanceId"]]
             if group and state.without_user_data(launched) == state.without_user_data(wanted) is not None and _differs_in_place(run, group, since, when):
                 yield group, f"{params['InstanceId']} was replaced, and all that changed since its launch is changed in place", [was, line]

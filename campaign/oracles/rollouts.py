@@ -120,7 +120,7 @@ def exists_unchanged(run, name, when):
 
 
 def first_version(run, group, change):
-    """The call that made the group's first template version with the change, while the change was in force; or None."""
+    """The call that made the group's first template version with the change, while the change was active; or None."""
     for line in run.calls():
         if line["operation"] in ("CreateLaunchTemplate", "CreateLaunchTemplateVersion") and change.begin < logs.timestamp(line) < change.end:
             if (line["params"].get("LaunchTemplateData") or {}).get("ImageId") == change.image and run.group_of(line) == group:
@@ -151,7 +151,7 @@ def is_replaced_for(run, nodes, change, group, instance, when):
 
 
 def budget_at(run, when, desired):
-    """The largest budget of nodes that was in force lately; None if there was none at some time."""
+    """The largest budget of nodes that was active lately; None if there was none at some time."""
     known = configs(run)
     current = [config for at, config in known if at <= when][-1:]
     recent = [config for at, config in known if at <= when and between(at, when) < GRACE] + current

@@ -526,7 +526,7 @@ def all_nodes_go(story):
 
 
 def test_a_deletion_is_not_a_rotation():
-    """The nodes of a deleted group go although they run what is wanted."""
+    """The nodes of a deleted group go although they run the desired content."""
     story = Story()
     story.note("delete", group="alpha")
     all_nodes_go(story)

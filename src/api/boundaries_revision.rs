@@ -67,7 +67,7 @@ use super::revision_status::{BoundariesRevisionStatus, RolloutOrders};
         name = "Since",
         type_ = "date",
         json_path = ".metadata.creationTimestamp",
-        description = "time since the content came into force"
+        description = "time since the content became active"
     ),
     printcolumn(
         name = "By",

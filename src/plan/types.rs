@@ -106,7 +106,7 @@ impl PlannedStep {
     }
 }
 
-/// Fields of the spec that a plan cannot use. The group goes on with everything else.
+/// Fields of the spec that a plan cannot use. The rest of the group is reconciled.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldRejection {
     /// Reason of the first field.

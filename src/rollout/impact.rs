@@ -61,7 +61,7 @@ impl RevisionImpact {
     pub(crate) fn describe(&self, revision: &str) -> String {
         match self {
             Self::Unknown => format!("it is not known what {revision} means for the group: AWS did not answer"),
-            Self::Untouched => format!("{revision} changes nothing of the group"),
+            Self::Untouched => format!("{revision} does not change the group"),
             Self::InPlace => format!("{revision} changes the group in place"),
             Self::Rotate { nodes: 0 } => {
                 format!("{revision} is for the next nodes of the group, and replaces no others")

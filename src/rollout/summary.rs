@@ -98,7 +98,7 @@ pub(crate) struct WaveSummary {
 enum GroupProgress {
     /// The group has no part in the rollout: it is deleted or excluded.
     Ignored,
-    /// The target changes nothing of the group.
+    /// The target does not change the group.
     Untouched,
     /// The group has the target, and no node had to be replaced.
     InPlace,

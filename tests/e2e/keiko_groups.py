@@ -216,7 +216,7 @@ def hooks(site):
 
 
 def never_spot(site):
-    """A spot price that reached nothing but a label: the nodes are on-demand, the first version not even labelled."""
+    """A spot price that reached nothing but a label: the nodes are on-demand, the first version not even labeled."""
     first, second = GroupBuilder(site, "cheap"), GroupBuilder(site, "cheap", lifecycle="spot", spotPrice="0.05")
     return [second.build(versions=[first], running=(2,))]
 

@@ -224,7 +224,7 @@ TEMPLATES = [
 
 def test_a_forbidden_template_is_reported_and_affects_no_other_group(make_tenant):
     """A tenant's template runs in the controller: what is wrong or hostile must stop that group alone."""
-    tenant, neighbour = make_tenant(), make_tenant()
+    tenant, neighbor = make_tenant(), make_tenant()
     group = strategies.start(tenant, strategies.rolling_upgrade())
     fake = StrategyController(group, ROLLING_UPGRADE)
     strategies.change(tenant)
@@ -245,8 +245,8 @@ def test_a_forbidden_template_is_reported_and_affects_no_other_group(make_tenant
 
         assert "spec.strategy.crd." in group.wait(reported, what=f"{case}: {words}")["message"], case
         assert len(fake.created()) == 1, case
-    other = strategies.start(neighbour, strategies.rolling_upgrade())
-    strategies.change(neighbour)
+    other = strategies.start(neighbor, strategies.rolling_upgrade())
+    strategies.change(neighbor)
     StrategyController(other, ROLLING_UPGRADE).wait_submitted()
 
 

@@ -235,7 +235,7 @@ def test_an_instance_profile_that_a_user_recreated_is_kept(tenant):
 
 
 def test_after_a_change_of_role_only_the_controllers_entry_is_removed(tenant, unique):
-    """An admin's default sends groups to a role that everyone's nodes use: its entry is not ours to take with a group."""
+    """An admin's default sends groups to a role that everyone's nodes use: its entry must not be removed with a group."""
     cloud, group = tenant.cloud, tenant.group(size=(1, 1)).wait_ready(nodes=1)
     own, shared = group.status()["nodesInstanceRoleArn"], cloud.make_role(unique)
     entry = (

@@ -59,7 +59,7 @@ def test_a_deleted_version_is_created_again_and_its_node_stays(tenant):
     assert group.wait_event("ResourceRecreated", "version 1 of the launch template ")
     group.wait(lambda g: g.pinned() == "3", what="the scaling group on a new version")
     group.wait(lambda g: g.status()["template"].get("deleted", {}).get("version") == "1", what="the record of the deleted version")
-    assert group.wait_ready(nodes=1).instances() == node and group.status()["nodes"]["outdated"] == 0, "it runs what is wanted"
+    assert group.wait_ready(nodes=1).instances() == node and group.status()["nodes"]["outdated"] == 0, "it runs the desired content"
 
 
 def test_a_deleted_template_is_created_again(tenant):
@@ -70,7 +70,7 @@ def test_a_deleted_template_is_created_again(tenant):
     group.wait(lambda g: g.asg()["LaunchTemplate"]["LaunchTemplateId"] != old, what="another template")
     new = group.wait_ready(nodes=1).asg()["LaunchTemplate"]["LaunchTemplateId"]
     assert [t["LaunchTemplateId"] for t in ec2.describe_launch_templates(LaunchTemplateIds=[new])["LaunchTemplates"]] == [new]
-    # Its node runs what is wanted, and is replaced with the next change alone.
+    # Its node runs the desired content, and is replaced only with the next change.
     group.wait(lambda g: g.status()["template"].get("deleted", {}).get("id") == old, what="the record of the deleted template")
     assert group.instances() == node and group.status()["nodes"]["outdated"] == 0
     group.patch_spec(labels={"step": "b"})

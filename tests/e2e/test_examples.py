@@ -18,7 +18,7 @@ def labels_of(group):
     return node["metadata"]["labels"]
 
 
-def relabelled(group):
+def relabeled(group):
     """Waits until the node's legacy role label is there."""
     group.wait(lambda g: labels_of(g).get("kubernetes.io/role") == g.name, what="the label kubernetes.io/role")
 
@@ -34,7 +34,7 @@ def test_the_full_example_is_applied_completely(make_tenant):
     assert labels[PREFIX + "lifecycle"] == "normal" and labels[PREFIX + "image"] == "ami-01100000000000001"
     assert {"key": "dedicated", "value": "search", "effect": "NoSchedule"} in node["spec"]["taints"]
     assert node["status"]["capacity"]["pods"] == "58"
-    relabelled(group)
+    relabeled(group)
     asg = group.asg()
     tags = tags_of(asg)
     assert tags[OWNERSHIP + "ClusterName"] == "demo" and tags[OWNERSHIP + "InstanceGroup"] == "full"
@@ -56,7 +56,7 @@ def test_amazon_linux_2023_joins_by_its_node_config(make_tenant):
     group = make_tenant(annotations=EXCLUDED).apply((EXAMPLES / "amazonlinux2023.yaml").read_text()).wait_ready(nodes=1)
     labels = labels_of(group)
     assert labels["team"] == "web" and labels[PREFIX + "image"] == "ami-02100000000000001"
-    relabelled(group)
+    relabeled(group)
 
 
 def test_bottlerocket_joins_by_its_settings(make_tenant):
@@ -136,7 +136,7 @@ def test_the_short_example_is_completed_by_the_admins_config_map(make_tenant):
     tags = tags_of(group.asg())
     assert tags["team"] == "search" and tags["owner"] == "platform" and group.asg()["MaxSize"] == 4
     assert group.has_condition("BoundariesApplied") and group.status()["configMD5"]
-    relabelled(group)
+    relabeled(group)
 
 
 @pytest.mark.private

@@ -126,7 +126,7 @@ def test_a_change_of_selectors_always_leaves_one_profile_active(fargate):
 
 
 def test_tags_change_in_place_and_foreign_tags_stay(fargate):
-    """A new tag must not cost the pods their lives, and a cost centre's tag is not ours to remove."""
+    """A new tag must not cost the pods their lives, and a cost center's tag is not the controller's to remove."""
     cloud = fargate.cloud
     group = fargate.apply(manifest(fargate, tags=[{"owner": "web"}])).wait_ready()
     before = the_profile(group)

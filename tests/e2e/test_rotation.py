@@ -19,7 +19,7 @@ def test_a_new_image_in_the_config_map_replaces_every_node(tenant, max_unavailab
     rotation.wait_rotated(group, old, 4, new_image)
     assert 1 <= group.max_unavailable_seen() <= allowed
     assert group.undrained() == {}
-    assert sorted(rotation.terminated(group)) == sorted(old), "each old node goes once, and no other"
+    assert sorted(rotation.terminated(group)) == sorted(old), "each old node is terminated once, and no other"
     tenant.wait_pods_running(4)
     assert not old_pods & {p["metadata"]["uid"] for p in tenant.pods()}
     assert rotation.evictions(tenant) and rotation.deleted_pods(tenant) == [], "a budget is only held when pods are evicted"

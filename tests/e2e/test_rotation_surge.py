@@ -12,7 +12,7 @@ TWO_POLLS = 7
 def assert_surged(group, old, size):
     """Asserts what holds for every undisturbed surge."""
     assert group.min_serving_nodes(size) == size and group.undrained() == {}
-    assert sorted(rotation.terminated(group)) == sorted(old), "each old node goes once, and no other"
+    assert sorted(rotation.terminated(group)) == sorted(old), "each old node is terminated once, and no other"
     stood = rotation.calls(group, "EnterStandby")
     assert len(stood) == len(old) and all(c["params"]["ShouldDecrementDesiredCapacity"] in (False, "false") for c in stood)
     assert rotation.calls(group, "SetDesiredCapacity") == [] and rotation.in_standby(group) == []

@@ -1,4 +1,4 @@
-"""The stand-in for the Cluster Autoscaler does what kubernetes/autoscaler does, in the files that the tests name."""
+"""The simulated Cluster Autoscaler does what kubernetes/autoscaler does, in the files that the tests name."""
 
 import dataclasses
 import time

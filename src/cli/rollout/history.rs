@@ -135,7 +135,7 @@ fn describe(revision: &BoundariesRevision, before: Option<&BoundariesRevision>) 
     )
 }
 
-/// The time at which the content came into force: when it was stored.
+/// The time at which the content became active: when it was stored.
 fn since(revision: &BoundariesRevision) -> String {
     let stored_at = revision.metadata.creation_timestamp.as_ref();
     stored_at.map_or_else(|| "-".to_owned(), |at| crate::api::rfc3339(at.0))

@@ -30,7 +30,7 @@ fn unreadable_disruption_record_counts_as_a_foreign_one() {
         node.annotations_mut().insert(annotation::DISRUPTION.into(), record.into());
         let mut view = node_view(&node);
         view.adopt_records("one", Timestamp::UNIX_EPOCH);
-        assert_eq!(view.disruption, None, "{record}: no drain goes on with it");
+        assert_eq!(view.disruption, None, "{record}: no drain continues with it");
         view.orphaned_disruption.map(|record| record.cordoned_before)
     };
     for record in ["", "yes", "{}", "[]", r#"{"group": "one", "since": "yesterday"}"#] {

@@ -85,7 +85,7 @@ fn next_change_rolls_out_in_waves_whatever_it_interrupts() {
             let later = group.log[known..]
                 .iter()
                 .filter(|action| matches!(action, RecordedAction::Replaced { to, .. } if to == "ami-3"));
-            assert_eq!(later.count(), group.nodes.len(), "{state}: each node of {} goes once", group.key);
+            assert_eq!(later.count(), group.nodes.len(), "{state}: each node of {} is replaced once", group.key);
         }
     }
 }

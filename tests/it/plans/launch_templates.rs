@@ -89,7 +89,7 @@ fn corrected_user_data_arrives_with_rotate_at() {
     assert!(current.plan().steps.iter().all(|p| p.step.name() != "PutTemplateVersion"), "the user data is current");
 }
 
-/// A template that is deleted by mistake must not cost every node of the group: they run what is wanted.
+/// A template that is deleted by mistake must not cost every node of the group: they run the desired content.
 #[test]
 fn nodes_of_a_deleted_template_stay_while_they_run_the_desired_content() {
     // The group launches another template of the same content since, and its nodes are those of the old one.

@@ -1343,25 +1343,25 @@ fn scale_in_waits_for_lock_rollout_and_healthy_cluster() {
     assert_eq!(sizes(&shrunk), (Some(1), 1));
     let lock = |s: &mut Scenario| s.lock = Some("lock-upgrades on the group");
     let unhealthy = |s: &mut Scenario| s.state.cluster_health = ClusterHealth { total: 4, unready: 3 };
-    let labelled = |s: &mut Scenario| s.state.nodegroups[0].nodegroup.labels = s.resolved.desired.labels.clone();
+    let labeled = |s: &mut Scenario| s.state.nodegroups[0].nodegroup.labels = s.resolved.desired.labels.clone();
     assert_eq!(sizes(&shrunk.clone().with(lock)), (None, 1), "other changes continue");
     assert_eq!(sizes(&shrunk.clone().with(unhealthy)), (None, 1), "other changes continue");
     let closed = |s: &mut Scenario| s.rollout_block = Some("the rollout of r2: the rollout window is closed");
     assert_eq!(sizes(&shrunk.clone().with(closed)), (None, 1), "no node is removed outside of the window");
-    let waiting = shrunk.clone().with(closed).with(labelled);
+    let waiting = shrunk.clone().with(closed).with(labeled);
     assert!(
         matches!(waiting.plan().outcome, Outcome::Locked { message } if message.contains("window is closed")),
         "{:?}",
         waiting.plan().outcome
     );
-    let locked = shrunk.clone().with(lock).with(labelled);
+    let locked = shrunk.clone().with(lock).with(labeled);
     assert!(
         matches!(locked.plan().outcome, Outcome::Locked { message } if message.contains("1 of 2 nodes")),
         "{:?}",
         locked.plan().outcome
     );
     assert_eq!(locked.step_names(), ["UpdateStatus"]);
-    assert_eq!(shrunk.clone().with(unhealthy).with(labelled).blocked().0, Reason::ClusterUnhealthy);
+    assert_eq!(shrunk.clone().with(unhealthy).with(labeled).blocked().0, Reason::ClusterUnhealthy);
     let disrupts = |scenario: &Scenario| scenario.plan().steps.last().expect("a step").step.is_disruptive();
     assert!(disrupts(&shrunk), "locks are checked again before the step");
     assert!(!disrupts(&shrunk.clone().with(lock)), "a change that removes no node is not disruptive");
@@ -1394,9 +1394,9 @@ fn denied_tags_do_not_block_other_changes() {
         let (reason, message) = scenario.blocked();
         assert!(reason == Reason::MissingPermission && message.contains(permissions), "{message}");
         assert_eq!(scenario.plan().status_update.nodes_ready, Some(true));
-        let labelled =
+        let labeled =
             scenario.with(|s| s.resolved.desired.labels = BTreeMap::from([("a".into(), "b".into())])).with_records();
-        assert_eq!(labelled.step_names(), ["UpdateNodegroup"]);
+        assert_eq!(labeled.step_names(), ["UpdateNodegroup"]);
     }
 }
 
@@ -1452,8 +1452,8 @@ fn only_nodes_with_the_new_version_are_counted_as_updated() {
     let partly = newer().with(updating(UpdateStatus::Failed, "VersionUpdate")).with(templates("2", "2"));
     let locked = partly.with(|s| s.lock = Some("lock-upgrades")).plan().outcome;
     assert!(matches!(&locked, Outcome::Locked { message } if message.starts_with("1 of 2 nodes")), "{locked:?}");
-    let labelled = newer().with(updating(UpdateStatus::Failed, "ConfigUpdate")).with(templates("2", "2"));
-    assert_eq!(counts(&labelled), (Some(0), Some(2)), "the other version is of labels");
+    let labeled = newer().with(updating(UpdateStatus::Failed, "ConfigUpdate")).with(templates("2", "2"));
+    assert_eq!(counts(&labeled), (Some(0), Some(2)), "the other version is of labels");
     let reverted = Scenario::converged("", "").with(updating(UpdateStatus::Failed, "VersionUpdate"));
     assert_eq!(counts(&reverted), (Some(2), Some(0)), "the spec asks for the old version again");
 }

@@ -205,7 +205,7 @@ fn drain_in_progress_lets_no_further_node_overtake_the_pool() {
     assert_eq!(step_names(&current.plan()), ["Terminate", "CordonNode"]);
 }
 
-/// The group would report at once that its rotation is halted and that it goes on.
+/// The group would report at once that its rotation is halted and that it continues.
 #[test]
 fn unprepared_pool_undoes_drains_in_progress() {
     let stuck = with_outdated_pool(vec![

@@ -175,7 +175,7 @@ def test_a_lost_instance_has_its_cause_in_the_activity_and_its_reason_in_ec2(aws
     assert found()["StateReason"]["Code"] == code
 
 
-def test_a_launch_that_ec2_ends_is_cancelled_and_tried_again(aws, control, groups):
+def test_a_launch_that_ec2_ends_is_canceled_and_tried_again(aws, control, groups):
     """Amazon EC2 Auto Scaling User Guide, "Troubleshoot: EC2 instance launch failures", Client.InternalError: Client error on launch."""
     name = groups.make(0)
     control.post("launch-end", group=name, code="Client.InternalError")

@@ -210,7 +210,7 @@ def test_an_invalid_new_template_version_fails_activities(aws, groups, data, sim
     assert "ami-00000000000000bad" in failed["StatusMessage"]
 
 
-def test_one_instance_refresh_runs_at_a_time_and_can_be_cancelled(aws, groups):
+def test_one_instance_refresh_runs_at_a_time_and_can_be_canceled(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, StartInstanceRefresh, CancelInstanceRefresh and DescribeInstanceRefreshes."""
     name = groups.make()
     started = aws.autoscaling.start_instance_refresh(AutoScalingGroupName=name)["InstanceRefreshId"]

@@ -56,7 +56,7 @@ async fn node_is_not_begun_for_a_revision_that_ended_while_the_group_was_planned
         assert!(why.contains("the group takes r1 now"), "{name}: {why}");
         let context = stores.group_context(&group, planner).await;
         assert!(context.is_rollout_blocked && context.rollout_block.is_some(), "{name}: a plan begins none either");
-        assert!(context.lock.is_none(), "{name}: what drains is not given back for a moment");
+        assert!(context.lock.is_none(), "{name}: draining nodes are not uncordoned meanwhile");
     }
 }
 

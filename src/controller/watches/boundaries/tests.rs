@@ -71,7 +71,7 @@ fn restart_of_the_controller_does_not_repeat_warnings_about_the_content() {
 /// An admin edits the ConfigMap while no controller leads. The admin reads in the events of the ConfigMap whether
 /// the edit is valid and active. What the leader before has published is not repeated.
 #[tokio::test]
-async fn new_leader_publishes_what_it_loaded_while_nobody_led() {
+async fn new_leader_publishes_what_it_loaded_without_a_leader() {
     let good = "restricted: [spec.eks.maxSize]";
     for (edit, stored, expected) in [
         (good, None, vec!["BoundariesWarning", "BoundariesApplied"]),
