@@ -166,7 +166,7 @@ impl std::fmt::Display for MaxUnavailable {
 /// Sizes of a node group, in nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct NodegroupSizes {
-    /// Minimum size.
+    /// Minimum size; EKS accepts 0.
     pub min: i32,
     /// Maximum size, at least 1.
     pub max: i32,
@@ -220,7 +220,7 @@ pub struct Nodegroup {
     pub max_unavailable: Option<MaxUnavailable>,
     /// Whether EKS replaces unhealthy nodes.
     pub repair: bool,
-    /// All tags.
+    /// All tags of the node group, also those of others.
     pub tags: BTreeMap<String, String>,
 }
 
@@ -251,7 +251,7 @@ pub struct NewNodegroup {
     /// Whether EKS replaces unhealthy nodes.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub repair: Option<bool>,
-    /// All tags.
+    /// All tags of the new node group, with the ownership tags.
     pub tags: BTreeMap<String, String>,
 }
 

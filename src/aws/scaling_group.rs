@@ -25,7 +25,7 @@ pub struct ScalingGroup {
     pub launch_configuration: Option<String>,
     /// Mixed instances policy, if any.
     pub mixed: Option<MixedPolicy>,
-    /// All tags.
+    /// All tags of the scaling group, also those of others.
     pub tags: Vec<Tag>,
     /// Keys of the tags that do not propagate to instances.
     pub unpropagated_tags: Vec<String>,

@@ -48,7 +48,7 @@ pub struct LaunchTemplate {
     pub default_version: i64,
     /// Number of the latest version.
     pub latest_version: i64,
-    /// All tags.
+    /// All tags of the launch template, also those of others.
     pub tags: Vec<Tag>,
 }
 

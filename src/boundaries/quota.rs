@@ -26,7 +26,7 @@ pub(crate) struct QuotaAmounts {
     pub vcpus: Option<u64>,
 }
 
-/// Nothing.
+/// A group without nodes: zero of each amount, with known vCPUs.
 impl Default for QuotaAmounts {
     fn default() -> Self {
         Self { nodes: 0, surge: 0, vcpus: Some(0) }

@@ -20,7 +20,7 @@ pub struct ConditionUpdate {
 /// Type of a Kubernetes event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize)]
 pub enum EventKind {
-    /// Expected progress.
+    /// Progress that needs no action; the event has the type Normal.
     Normal,
     /// A problem, or a decision that the tenant or the admin should be aware of.
     Warning,
@@ -69,7 +69,7 @@ impl Event {
 pub enum EventObject {
     /// The Node with this name.
     Node(String),
-    /// A pod.
+    /// A pod, also one in another namespace than the group.
     Pod {
         /// Namespace of the pod.
         namespace: String,

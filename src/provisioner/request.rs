@@ -23,7 +23,7 @@ use crate::util::similar::closest_match;
 
 /// A group to plan that is not being deleted.
 pub(crate) struct PlanRequest<'a> {
-    /// The group.
+    /// Identity of the group to plan.
     pub id: &'a GroupId,
     /// Whether no controller has reconciled the group yet: it has no status at all.
     pub is_new: bool,
@@ -106,7 +106,7 @@ impl<'a> PlanRequest<'a> {
 
 /// A group to plan that is being deleted.
 pub(crate) struct DeleteRequest<'a> {
-    /// The group.
+    /// Identity of the group that is being deleted.
     pub id: &'a GroupId,
     /// Merged annotations; `None` when the group cannot be merged.
     pub annotations: Option<&'a MergedAnnotations>,
@@ -126,7 +126,7 @@ pub(crate) struct DeleteRequest<'a> {
 
 /// A group whose rotation stops, because the group cannot be planned.
 pub(crate) struct StopRequest<'a> {
-    /// The group.
+    /// Identity of the group whose rotation stops.
     pub id: &'a GroupId,
     /// Status of the group.
     pub status: &'a InstanceGroupStatus,

@@ -20,7 +20,7 @@ pub(crate) enum WaitReason {
     WaveBusy,
     /// People paused the rollout.
     Paused,
-    /// Groups failed.
+    /// The rollout halted, because more groups failed than the policy allows or a check failed.
     Halted,
     /// The target is aborted.
     Aborted,

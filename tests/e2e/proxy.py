@@ -228,7 +228,7 @@ class Proxy:
             self._held.clear()
 
     def stop(self):
-        """Ends it."""
+        """Ends the faults, answers what is held, and closes the port."""
         self.clear()
         self._server.shutdown()
         self._server.server_close()
@@ -240,7 +240,7 @@ class _Handler(http.server.BaseHTTPRequestHandler):
     """The connection to the API server that the next request of this client may use."""
 
     def log_message(self, *_):
-        """Says nothing."""
+        """Drops the log lines of http.server, one for each request."""
 
     def _serve(self):
         body = self.rfile.read(int(self.headers.get("Content-Length") or 0)) or None

@@ -109,7 +109,7 @@ class CrashStage:
         harness.support.eventually(reached, harness.WAIT, "the write after it")
 
     def end(self):
-        """Everything goes."""
+        """Ends the controller and the proxy."""
         if self.controller:
             self.controller.kill()
         self.proxy.stop()

@@ -39,7 +39,7 @@ class Stage:
         self.start()
 
     def end(self):
-        """Everything goes."""
+        """Ends the controller and the proxy."""
         self.controller.kill()
         self.proxy.stop()
 

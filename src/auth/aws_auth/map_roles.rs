@@ -20,7 +20,7 @@ struct Entries {
 }
 
 impl Default for MapRoles {
-    /// No entries.
+    /// A `mapRoles` without entries.
     fn default() -> Self {
         MapRoles(Ok(Entries::default()))
     }

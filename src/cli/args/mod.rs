@@ -39,7 +39,7 @@ pub struct Cli {
     pub command: Command,
 }
 
-/// The commands.
+/// The commands of the program, one for each purpose; `run` is the controller.
 #[derive(Debug, Subcommand)]
 pub enum Command {
     /// Run the controller (the default).

@@ -23,7 +23,7 @@ use crate::util::duration;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum ChangeKind {
-    /// Nothing changes.
+    /// The plan changes neither the group nor its nodes.
     Unchanged,
     /// The group and its nodes are created.
     Create,
@@ -43,11 +43,11 @@ pub(crate) enum ChangeKind {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "camelCase")]
 pub(crate) enum ChangeCause {
-    /// The file.
+    /// The ConfigMap from the file, compared with the live one.
     File,
     /// Something else: the change is under way, or comes with the live ConfigMap as well.
     Before,
-    /// In part the file.
+    /// Both: a part of the change comes with the file only.
     Both,
 }
 
@@ -409,7 +409,7 @@ pub(crate) struct Totals {
     pub nodes_to_remove: usize,
     /// Groups that are deleted.
     pub delete: usize,
-    /// Blocked groups.
+    /// Groups that need manual intervention.
     pub blocked: usize,
     /// Groups for which AWS or the API server did not answer.
     pub unknown: usize,

@@ -17,7 +17,7 @@ pub struct EndedCondition {
 
 /// The conditions of a group while they are updated, and what changes with that.
 pub(super) struct Transitions<'a> {
-    /// The conditions.
+    /// All conditions of the group after this reconcile.
     pub conditions: Vec<Condition>,
     /// The events of the transitions.
     pub events: Vec<Event>,

@@ -86,7 +86,7 @@ struct GroupState {
     unwritten_status: Option<(Timestamp, Option<Timestamp>)>,
     /// What AWS showed of the attributes of the group.
     seen_names: SeenNames,
-    /// Consecutive failures.
+    /// Number of failures since the last success.
     failures: u32,
     /// Until when the group waits because AWS throttled its last pass.
     throttled_until: Option<Timestamp>,

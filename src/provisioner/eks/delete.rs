@@ -36,7 +36,7 @@ use crate::util::counted::counted;
 
 /// Everything that the plan of a deletion depends on.
 pub struct DeleteInput<'a> {
-    /// Which group.
+    /// Identity of the group that is being deleted.
     pub id: &'a GroupId,
     /// The tags that prove that a resource belongs to this group.
     pub ownership_tags: &'a [Tag],

@@ -83,7 +83,7 @@ pub(super) enum RecordedAction {
     Replaced { from: String, to: String, at: Timestamp },
 }
 
-/// The cluster.
+/// A cluster whose groups follow the rollout, without AWS and an API server.
 #[derive(Clone)]
 pub(super) struct SimulatedCluster {
     pub now: Timestamp,

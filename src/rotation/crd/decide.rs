@@ -16,7 +16,7 @@ use crate::util::counted::are;
 /// A custom resource that the API server has, such as a RollingUpgrade, and how far it is.
 #[derive(Clone, Debug, PartialEq)]
 pub struct StrategyResource {
-    /// Kind.
+    /// API version and kind of the custom resource.
     pub kind: ResourceKind,
     /// Namespace of the custom resource.
     pub namespace: String,
@@ -83,7 +83,7 @@ pub(crate) enum CrdStrategyAction {
     UpdateStatus(Value),
     /// Delete exactly this resource.
     Delete {
-        /// Kind.
+        /// API version and kind of the custom resource.
         kind: ResourceKind,
         /// Namespace of the custom resource.
         namespace: String,

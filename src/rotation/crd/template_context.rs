@@ -10,7 +10,7 @@ use crate::api::{GroupId, InstanceGroupStatus, schema};
 
 /// Input of [`template_context`].
 pub(crate) struct TemplateSource<'a> {
-    /// The group.
+    /// Identity of the group whose nodes the resource replaces.
     pub id: &'a GroupId,
     /// The group's labels and its merged annotations.
     pub metadata: &'a Value,

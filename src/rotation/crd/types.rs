@@ -47,7 +47,7 @@ pub struct SubmissionPolicy {
 /// Who wrote the template of a resource.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum TemplateAuthor {
-    /// The tenant.
+    /// The tenant, in the InstanceGroup; the policy limits the kinds and the namespace.
     #[default]
     Tenant,
     /// The admin, in the ConfigMap.

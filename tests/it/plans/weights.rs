@@ -21,7 +21,7 @@ fn ten_nodes(present: &str, desired: &str) -> Scenario {
         .with(|s| s.state.nodes = (0..10).map(|n| format!("i-{n}")).map(|id| (id.clone(), node(&id))).collect())
 }
 
-/// No policy.
+/// A configuration without a mixed instances policy.
 const UNWEIGHTED: &str = "securityGroups: [sg-1]";
 const LIGHT: &str =
     "mixedInstancesPolicy: {instanceTypes: [{type: m5.large, weight: 1}, {type: m5.xlarge, weight: 2}]}";

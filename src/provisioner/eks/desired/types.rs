@@ -17,7 +17,7 @@ use crate::util::redact::Redacted;
 /// The desired state of a group: the merged spec of tenant and admin defaults, parsed.
 #[derive(Clone, Debug)]
 pub struct DesiredSpec {
-    /// The InstanceGroup.
+    /// Identity of the InstanceGroup.
     pub id: GroupId,
     /// The EKS cluster's name.
     pub cluster: String,

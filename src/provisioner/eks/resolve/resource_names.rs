@@ -28,7 +28,7 @@ impl ResourceNames {
         }
     }
 
-    /// All names.
+    /// All derived names of the group.
     pub(crate) fn all(&self) -> [&str; 3] {
         [&self.scaling_group, &self.role, &self.template]
     }

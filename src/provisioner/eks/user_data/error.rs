@@ -23,7 +23,7 @@ pub enum UserDataError {
     /// A `NodeConfigYaml` stage that is not YAML.
     #[error("{stage} must be the YAML of one NodeConfig: {detail} (line {line}); correct it")]
     NotYaml {
-        /// The stage.
+        /// Path of the stage in the spec.
         stage: String,
         /// The line within the stage, from 1.
         line: usize,
@@ -33,7 +33,7 @@ pub enum UserDataError {
     /// A `NodeConfigYaml` stage that nodeadm would not decode.
     #[error("{stage} is not a NodeConfig that nodeadm reads: {detail}")]
     NotNodeConfig {
-        /// The stage.
+        /// Path of the stage in the spec.
         stage: String,
         /// What is wrong with the remedy, without content.
         detail: &'static str,
@@ -41,7 +41,7 @@ pub enum UserDataError {
     /// A Bottlerocket stage that is not TOML.
     #[error("{stage} must be TOML on bottlerocket: it does not parse (line {line}); correct it")]
     NotToml {
-        /// The stage.
+        /// Path of the stage in the spec.
         stage: String,
         /// The line within the stage, from 1.
         line: usize,
@@ -56,25 +56,25 @@ pub enum UserDataError {
     /// A stage that is not UTF-8 where it must be.
     #[error("{stage} must be UTF-8 text on this os-family: write it as text, or as base64 of text")]
     NotText {
-        /// The stage.
+        /// Path of the stage in the spec.
         stage: String,
     },
     /// A Windows stage that is not a script.
     #[error("{stage} is compressed or binary, and EC2Launch runs PowerShell scripts only: write it as plain text")]
     Binary {
-        /// The stage.
+        /// Path of the stage in the spec.
         stage: String,
     },
     /// A Windows stage that would end the script around it.
     #[error("{stage} contains the tag </powershell>, which would end the script that joins the node: remove it")]
     EndsScript {
-        /// The stage.
+        /// Path of the stage in the spec.
         stage: String,
     },
     /// A value that would break the node or its quoting.
     #[error("{field}: {value:?} {rule}")]
     BadValue {
-        /// The field.
+        /// Path of the field in the spec.
         field: &'static str,
         /// The offending value.
         value: String,
