@@ -225,7 +225,7 @@ impl Boundaries {
 
     /// Whether a conditional selects groups by an annotation.
     pub(crate) fn selects_by(&self, annotation: &str) -> bool {
-        self.conditionals.iter().any(|conditional| conditional.selector.names(annotation))
+        self.conditionals.iter().any(|conditional| conditional.selector.has_key(annotation))
     }
 
     /// Warns about fields that keikoproj/instance-manager does not have and that no boundary mentions, although the

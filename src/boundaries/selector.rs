@@ -47,8 +47,8 @@ impl AnnotationSelector {
         })
     }
 
-    /// Whether a requirement names an annotation.
-    pub(crate) fn names(&self, key: &str) -> bool {
+    /// Whether a requirement is about the annotation with this key.
+    pub(crate) fn has_key(&self, key: &str) -> bool {
         self.0.iter().any(|requirement| requirement.key() == key)
     }
 }

@@ -15,7 +15,7 @@ use crate::plan::{Plan, PlannedStep, Step};
 pub(super) async fn apply_plan(
     group: &InstanceGroup,
     plan: Plan,
-    spec: &str,
+    spec_fingerprint: &str,
     was_blocked: bool,
     ctx: &Context,
     now: Timestamp,
@@ -40,7 +40,7 @@ pub(super) async fn apply_plan(
         config_namespace: &ctx.config_namespace,
         retry_delay: ctx.planner.settings.timing.retry_delay,
         decrement_interval: ctx.planner.settings.timing.decrement_interval,
-        spec,
+        spec: spec_fingerprint,
         now,
     };
     let resource_version = group.resource_version().unwrap_or_default();
@@ -57,14 +57,14 @@ pub(super) fn suppress_repetitions(planned: &mut Planning, key: &str, ctx: &Cont
     // Neither the revision of the boundaries nor the annotations. An edit for another tenant, or a tool that changes an
     // annotation all the time, must not let repeated writes start again.
     let merged_spec = boundaries.as_ref().map(|summary| summary.spec_fingerprint).unwrap_or_default();
-    let spec = format!("{} {merged_spec}", plan.generation);
+    let fingerprint = format!("{} {merged_spec}", plan.generation);
     let condition = ctx.planner.process_state.group_writes(key, |writes| {
-        let has_changes = writes.suppress_repeats(plan, &spec, resync, now);
+        let has_changes = writes.suppress_repeats(plan, &fingerprint, resync, now);
         ctx.metrics.set_ineffective_writes(key, writes.ineffective().len());
         writes.condition(has_changes)
     });
     plan.condition_updates.extend(condition);
-    spec
+    fingerprint
 }
 
 /// Remembers the steps that were applied.

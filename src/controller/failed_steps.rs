@@ -38,7 +38,7 @@ pub(super) fn block_denied_reads(
 /// group whose call succeeds enqueues those that wait for the same permission.
 pub(super) async fn record_failed_step(
     key: &str,
-    spec: String,
+    spec_fingerprint: String,
     denied_read: Option<DeniedCall>,
     cluster: Option<&str>,
     applied: &Applied,
@@ -93,7 +93,7 @@ pub(super) async fn record_failed_step(
     );
     let wait = |call: DeniedCall, step: Option<&'static str>| {
         state.denied_calls(|denied_calls| {
-            denied_calls.record(key, call, DeniedAttempt { spec: spec.clone(), step }, period, now)
+            denied_calls.record(key, call, DeniedAttempt { spec: spec_fingerprint.clone(), step }, period, now)
         });
     };
     if let Some(call) = denied_read {

@@ -119,13 +119,13 @@ async fn run_pass(group: &InstanceGroup, key: &str, ctx: &Arc<Context>, now: Tim
     let was_blocked = context.is_rollout_blocked;
     let old_status = group.status.clone().unwrap_or_default();
     let mut planned = plan_or_report_failure(group, key, context, &old_status, ctx, now).await?;
-    let spec = adjust_plan(group, key, &old_status, &mut planned, ctx, now);
-    let Some(applied) = apply_plan(group, planned.plan, &spec, was_blocked, ctx, now).await else {
+    let spec_fingerprint = adjust_plan(group, key, &old_status, &mut planned, ctx, now);
+    let Some(applied) = apply_plan(group, planned.plan, &spec_fingerprint, was_blocked, ctx, now).await else {
         return Ok(Action::await_change());
     };
     record_writes(key, &applied, ctx, now);
     let cluster = planned.snapshot.as_ref().map(|snapshot| snapshot.cluster());
-    record_failed_step(key, spec, planned.denied_read, cluster, &applied, ctx, now).await;
+    record_failed_step(key, spec_fingerprint, planned.denied_read, cluster, &applied, ctx, now).await;
     let report = report(&old_status, &applied, planned.boundaries.as_ref(), &rfc3339(now));
     update_status(group, key, &applied, &report, now, ctx).await?;
     node_labels::label_group_nodes(group, key, ctx).await;
@@ -169,10 +169,10 @@ fn adjust_plan(
     ctx: &Arc<Context>,
     now: Timestamp,
 ) -> String {
-    let spec = suppress_repetitions(planned, key, ctx, now);
+    let spec_fingerprint = suppress_repetitions(planned, key, ctx, now);
     invalidated_groups::observe(key, old_status, planned, ctx);
     rollout::record_completion(group, planned, now);
-    spec
+    spec_fingerprint
 }
 
 /// Records what the groups of the namespace use of its quota.

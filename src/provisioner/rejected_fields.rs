@@ -155,12 +155,12 @@ impl RejectedFields {
 
     /// Like [`RejectedFields::extend`], without errors of fields that an error names already: those follow from it.
     pub(crate) fn extend_unnamed(&mut self, parts: &'static [Part], errors: impl IntoIterator<Item = SpecError>) {
-        let new: Vec<_> = errors.into_iter().filter(|error| !self.names(&error.path)).collect();
+        let new: Vec<_> = errors.into_iter().filter(|error| !self.has_error_at(&error.path)).collect();
         self.extend(parts, new);
     }
 
     /// Whether an error is about the field at this path.
-    pub(crate) fn names(&self, path: &str) -> bool {
+    pub(crate) fn has_error_at(&self, path: &str) -> bool {
         self.0.iter().any(|(_, error)| error.path == path)
     }
 

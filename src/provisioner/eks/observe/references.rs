@@ -102,13 +102,13 @@ pub(crate) async fn launch_facts(
     let data = &resolved.template_data;
     // A value that cannot be right is not looked up; the other one is, so that both are reported at once.
     let image = async {
-        match resolved.broken.names(launch_checks::IMAGE) || data.image_id.is_empty() {
+        match resolved.broken.has_error_at(launch_checks::IMAGE) || data.image_id.is_empty() {
             true => Ok(Lookup::NotQueried),
             false => allow_denied(o.inventory.image_by_id(&data.image_id).await),
         }
     };
     let instance_type = async {
-        match resolved.broken.names(launch_checks::INSTANCE_TYPE) {
+        match resolved.broken.has_error_at(launch_checks::INSTANCE_TYPE) {
             true => Ok(Lookup::NotQueried),
             false => allow_denied(o.inventory.instance_type(&data.instance_type).await),
         }

@@ -150,7 +150,7 @@ fn rolling_update_input<'a>(
         precondition: precondition(input, group, surplus == 0),
         failed_replacements: replacements.halt(input.status, input.timing.launch_retry),
         failed_launch: failed_launch(input),
-        was_halted: was_halted(input),
+        was_halted: was_halted_with_same_template(input),
         join_timeout: rolling.join_timeout,
         min_ready_time: input.timing.min_ready_time,
         drain_policy: DrainPolicy {
@@ -229,7 +229,9 @@ fn submission_blocker(input: &PlanInput, group: &ScalingGroup, outdated: usize) 
     input.lock.or(input.rollout_block).map(locked).or_else(unmet).or_else(unhealthy)
 }
 
-fn was_halted(input: &PlanInput) -> bool {
+/// Whether the rotation was halted, and the desired launch template has not changed since. A change may mend what halted
+/// the rotation.
+fn was_halted_with_same_template(input: &PlanInput) -> bool {
     let same = input.status.template.as_ref().and_then(|t| t.hash.as_ref()) == Some(&input.resolved.fingerprint.hash);
     same && input.status.conditions.iter().any(|c| c.r#type == condition::ROTATION_HALTED && c.is_true())
 }

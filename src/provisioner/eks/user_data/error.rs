@@ -74,7 +74,7 @@ pub enum UserDataError {
     /// A value that would break the node or its quoting.
     #[error("{field}: {value:?} {rule}")]
     BadValue {
-        /// Path of the field in the spec.
+        /// Path of the field in the spec, or which value of the cluster it is.
         field: &'static str,
         /// The offending value.
         value: String,
