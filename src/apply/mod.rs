@@ -215,19 +215,20 @@ fn is_propagating(state: &ProcessState, group: &str, error: &StepError, now: Tim
     is_unknown && state.track_unknown_profile(group, true, now) < PROPAGATION_LIMIT
 }
 
-/// Logs one line for each write: the text of its event, with its objects as fields. Events expire after an hour; then
+/// Logs one line for each write, with the text of its event and its objects as fields. Events expire after an hour; then
 /// only the log shows which instance was terminated, and why.
 fn log_applied_step(id: &GroupId, planned: &PlannedStep) {
     let StepFields { node, instance, pod, resource, version } = planned.step.info().fields();
     let (group, step, reasons) = (id.key(), planned.step.name(), Some(planned.why()).filter(|why| !why.is_empty()));
-    tracing::info!(group, step, node, instance, pod, resource, version, reasons, "{}", planned.step.info().log_text());
+    let change = planned.step.info().log_text();
+    tracing::info!(group, step, change, node, instance, pod, resource, version, reasons, "step applied");
 }
 
 fn log_failed_step(id: &GroupId, planned: &PlannedStep, error: &StepError, is_expected: bool) {
     let StepFields { node, instance, pod, resource, version } = planned.step.info().fields();
     let (group, step) = (id.key(), planned.step.name());
     if matches!(error, StepError::RolloutBlocked(_)) {
-        return tracing::info!(group, step, node, instance, resource, %error, "the step waits for the rollout");
+        return tracing::info!(group, step, node, instance, resource, %error, "step waits for the rollout");
     }
     if is_expected {
         return tracing::info!(group, step, resource, %error, "waiting for IAM to propagate a new role or profile");

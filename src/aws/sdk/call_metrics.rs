@@ -195,7 +195,7 @@ impl Intercept for CallCounter {
                 last_error: error.clone(),
             };
             let attempt = failed.count;
-            tracing::info!(service, operation, attempt, %error, "an attempt failed: the call is repeated for up to 20 seconds");
+            tracing::info!(service, operation, attempt, %error, "attempt of an AWS call failed");
             config.interceptor_state().store_put(failed);
         }
         self.circuit_breaker.record((service, operation), error, Instant::now());
