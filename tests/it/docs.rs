@@ -246,16 +246,22 @@ const REFERENCES: [(&str, &str, &str, &str); 2] = [
     (
         "instancegroups.yaml",
         "docs/reference.md",
-        "# Reference of the InstanceGroup\n\nGenerated from the CustomResourceDefinition by `make golden`; `kubectl explain ig.spec --recursive` shows the same.\n\
-         No field of `spec` is required in a tenant's resource, because the cluster's ConfigMap may supply it.\nRequired fields are checked after the merge.\n\
-         A default applies when neither the tenant nor the ConfigMap sets the field.\nTenants set fields within the [boundaries](boundaries.md#merge-rules) and their [policy](boundaries.md#policy).\n",
+        "# Reference of the InstanceGroup\n\n\
+         Generated from the CustomResourceDefinition by `make golden`. `kubectl explain ig.spec --recursive`\n\
+         shows the same. No field of `spec` is required in a tenant's resource, because the cluster's\n\
+         ConfigMap may supply it. Required fields are checked after the merge. A default applies when neither\n\
+         the tenant nor the ConfigMap sets the field. Tenants set fields within the\n\
+         [boundaries](boundaries.md#merge-rules) and their [policy](boundaries.md#policy).\n",
         "instancegroups",
     ),
     (
         "boundariesrevisions.yaml",
         "docs/revision-reference.md",
-        "# Reference of the BoundariesRevision\n\nGenerated from the CustomResourceDefinition by `make golden`; `kubectl explain brev.spec --recursive` shows the same.\n\
-         The controller creates a revision for each content of the ConfigMap, and writes its `status`.\nPeople change `spec.orders` alone, by `instance-manager rollout` or `kubectl patch`: see [rollouts](rollouts.md#orders).\n",
+        "# Reference of the BoundariesRevision\n\n\
+         Generated from the CustomResourceDefinition by `make golden`.\n\
+         `kubectl explain brev.spec --recursive` shows the same. The controller creates a revision for each\n\
+         content of the ConfigMap, and writes its `status`. People change only `spec.orders`, by\n\
+         `instance-manager rollout` or `kubectl patch`: see [rollouts](rollouts.md#orders).\n",
         "boundariesrevisions",
     ),
 ];
