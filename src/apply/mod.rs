@@ -215,8 +215,8 @@ fn is_propagating(state: &ProcessState, group: &str, error: &StepError, now: Tim
     is_unknown && state.track_unknown_profile(group, true, now) < PROPAGATION_LIMIT
 }
 
-/// Logs one line for each write, with the text of its event and its objects as fields. Events expire after an hour; then
-/// only the log shows which instance was terminated, and why.
+/// Logs one line for each write, with the text of its event and its objects as fields. Events expire after an hour;
+/// then only the log shows which instance was terminated, and why.
 fn log_applied_step(id: &GroupId, planned: &PlannedStep) {
     let StepFields { node, instance, pod, resource, version } = planned.step.info().fields();
     let (group, step, reasons) = (id.key(), planned.step.name(), Some(planned.why()).filter(|why| !why.is_empty()));

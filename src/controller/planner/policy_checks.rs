@@ -126,7 +126,9 @@ pub(super) fn blocked_by_unknown_provisioner(id: &GroupId, status: &InstanceGrou
     let scaling_group = status.active_scaling_group_name.as_deref().filter(|name| !name.is_empty());
     let is_of_eks = dispatch::for_kind(ProvisionerKind::Eks).recorded_cluster(id, status).is_some();
     let resources = match scaling_group {
-        Some(name) if !is_of_eks => format!("names the scaling group {name}, which does not belong to the provisioner eks"),
+        Some(name) if !is_of_eks => {
+            format!("names the scaling group {name}, which does not belong to the provisioner eks")
+        }
         None if has_created_resources(status) => "shows that resources were created".to_owned(),
         Some(_) | None => return None,
     };

@@ -229,8 +229,8 @@ fn submission_blocker(input: &PlanInput, group: &ScalingGroup, outdated: usize) 
     input.lock.or(input.rollout_block).map(locked).or_else(unmet).or_else(unhealthy)
 }
 
-/// Whether the rotation was halted, and the desired launch template has not changed since. A new one may fix what halted
-/// the rotation.
+/// Whether the rotation was halted, and the desired launch template has not changed since. A new one may fix what
+/// halted the rotation.
 fn was_halted_with_same_template(input: &PlanInput) -> bool {
     let same = input.status.template.as_ref().and_then(|t| t.hash.as_ref()) == Some(&input.resolved.fingerprint.hash);
     same && input.status.conditions.iter().any(|c| c.r#type == condition::ROTATION_HALTED && c.is_true())
