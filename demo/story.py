@@ -86,7 +86,12 @@ def create_aws_managed(cloud, watch):
     """Creates a managed node group, a Fargate profile, and a pod that runs on Fargate."""
     show(file("aws-managed.yaml"))
     cloud.apply(file("aws-managed.yaml"))
-    groups = watch.until(lambda groups: len(groups) == 5 and all_ready(groups), "a managed node group and a Fargate profile")
+
+    def created(groups):
+        own = {name: groups[name] for name in ("team-shop/batch", "team-search/functions") if name in groups}
+        return len(own) == 2 and all_ready(own)
+
+    groups = watch.until(created, "a managed node group and a Fargate profile")
     print(f"  team-shop/batch is a managed node group with the scaling group {groups['team-shop/batch']['status']['activeScalingGroupName']}")
     cloud.apply(file("function.yaml"))
     path = "/api/v1/namespaces/team-search/pods?labelSelector=runs-on%3Dfargate"
@@ -94,17 +99,18 @@ def create_aws_managed(cloud, watch):
     print(f"  pod team-search/resize runs on Fargate, without an EC2 node: {cloud.items(path)[0]['spec']['nodeName']}")
 
 
-def plan(cloud, new):
-    """Prints what the new ConfigMap would change; nothing is changed yet."""
+def plan(cloud, new, old_image, new_image):
+    """Prints what the new ConfigMap would change, and returns that; nothing is changed yet."""
     path = pathlib.Path(cloud.facts["state"]) / "new.yaml"
     path.write_text(new)
     command = [BINARY, "plan", "--config", path, "--all-namespaces"]
-    print(f"  - image: {OLD_IMAGE}\n  + image: {NEW_IMAGE}\n  $ instance-manager plan --config new.yaml -A", flush=True)
+    print(f"  - image: {old_image}\n  + image: {new_image}\n  $ instance-manager plan --config new.yaml -A", flush=True)
     done = subprocess.run(command, capture_output=True, text=True)
     for line in done.stdout.splitlines():
         print(f"    {line}")
     if done.returncode != 2:
         raise Failed(f"plan exited with {done.returncode}; expected 2, because something would change: {done.stderr}")
+    return done.stdout
 
 
 def rotate(cloud, watch, new):
@@ -176,15 +182,20 @@ def stop_bad_change(cloud, watch):
     watch.until(lambda groups: newest_phase(cloud) == "Halted" and all_ready(groups), "the halt and the way back")
     if nodes != {name for name, node in cloud.nodes().items() if group_of(node) == "web"}:
         raise Failed("the bad image reached another tenant")
+    if group_images(cloud, "api") != {NEW_IMAGE}:
+        raise Failed(f"team-shop/api did not return to {NEW_IMAGE} from the bad image: {group_images(cloud, 'api')}")
     rollout("status")
 
 
 def roll_out(cloud, watch):
-    """The corrected change reaches the groups in waves, and a tenant defers it."""
+    """The corrected change reaches the groups in waves, as `plan` shows. A tenant defers it, and then ends the deferral."""
+    corrected = with_waves(THIRD_IMAGE)
+    if "reaches the groups in waves" not in plan(cloud, corrected, cloud.facts["amis"]["broken_never_joins"], THIRD_IMAGE):
+        raise Failed("plan does not show the waves of the rollout")
     until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))
     print(f"  team-search defers it: kubectl annotate namespace team-search instancemgr.keikoproj.io/defer-until={until}")
     cloud.kubectl("annotate", "namespace", "team-search", f"instancemgr.keikoproj.io/defer-until={until}")
-    cloud.apply(with_waves(THIRD_IMAGE))
+    cloud.apply(corrected)
     watch.until(
         lambda groups: newest_phase(cloud) == "Complete" and all_ready(groups) and group_images(cloud, "api") == {THIRD_IMAGE},
         "the end of the rollout",
@@ -193,6 +204,17 @@ def roll_out(cloud, watch):
         raise Failed(f"team-search/web did not keep {NEW_IMAGE}, although its tenant deferred the change: {group_images(cloud, 'web')}")
     rollout("status")
     rollout("history")
+    print("  team-search ends the deferral: kubectl annotate namespace team-search instancemgr.keikoproj.io/defer-until-")
+    cloud.kubectl("annotate", "namespace", "team-search", "instancemgr.keikoproj.io/defer-until-")
+
+
+def take_deferred(cloud, watch):
+    """The nodes of the tenant that deferred the change have been replaced as well."""
+    watch.until(
+        lambda groups: all_ready(groups) and group_images(cloud, "web") == {THIRD_IMAGE} and len(watch.pods()) == PODS,
+        "the change that team-search deferred",
+    )
+    print(f"  team-search/web runs {THIRD_IMAGE}: the change has reached every group")
 
 
 def delete_group(cloud, watch):
@@ -258,7 +280,7 @@ def main():
     with phase("tenant: a service of 6 pods, of which 5 must stay ready (PodDisruptionBudget)"):
         start_service(cloud, watch)
     with phase("admin: preview a new image; nothing changes yet"):
-        plan(cloud, new)
+        plan(cloud, new, OLD_IMAGE, NEW_IMAGE)
     with phase("admin: change that one line; nodes rotate, one at a time in each group"):
         rotate(cloud, watch, new)
     with phase("admin: a bad image, with waves: it halts in the canary, which returns by itself"):
@@ -269,6 +291,8 @@ def main():
         create_aws_managed(cloud, watch)
     with phase("tenant: delete a group; its nodes are drained and nothing is left in AWS"):
         delete_group(cloud, watch)
+    with phase("tenant: the nodes take the image whose deferral ended, one at a time"):
+        take_deferred(cloud, watch)
     summary(cloud)
     if arguments.keep:
         keep(cloud, controller)
