@@ -21,6 +21,7 @@ mod rollout_budget;
 mod rollout_checks;
 mod rollout_fields;
 mod rollout_policy;
+mod rollout_reference;
 mod rollout_times;
 mod rollout_warnings;
 mod section;
@@ -45,4 +46,5 @@ pub(crate) use rollout_checks::{RolloutCheck, Variable};
 #[cfg(test)]
 pub(crate) use rollout_fields::CountOrPercent;
 pub(crate) use rollout_policy::{Approval, DEFAULT_HISTORY, OnFailure, RolloutPolicy, Wave, WithoutRotation};
+pub use rollout_reference::rollout_reference;
 pub(crate) use rollout_times::MAX_URGENCY;

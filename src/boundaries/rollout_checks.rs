@@ -13,10 +13,10 @@ use crate::api::schema;
 const CHECK_KEYS: [&str; 3] = ["name", "query", "for"];
 
 /// The most checks of a policy: each is a line of the status, and a query every half minute.
-const MAX_CHECKS: usize = 16;
+pub(super) const MAX_CHECKS: usize = 16;
 
 /// The longest query, in bytes.
-const MAX_QUERY: usize = 4096;
+pub(super) const MAX_QUERY: usize = 4096;
 
 /// A query that fails when it has a result, as the expression of an alert rule.
 #[derive(Clone, Debug, PartialEq, Eq)]

@@ -10,6 +10,9 @@ use super::section::Section;
 use crate::api::schema;
 use crate::util::duration;
 
+/// The most characters of a name.
+pub(super) const MAX_NAME: usize = 63;
+
 /// The known fields of a map.
 pub(super) struct Fields {
     map: Map<String, Value>,
@@ -48,7 +51,7 @@ pub(super) fn exact_keys(section: &Section, value: &Value, at: &str, known: &[&s
     Fields { map: found, is_complete: errors.count() == before }
 }
 
-/// The name of an item of a list: at most 63 lower-case letters, digits and hyphens. `noun` names the kind of the item.
+/// The name of an item of a list: lower-case letters, digits and hyphens. `noun` names the kind of the item.
 pub(super) fn parse_name(
     section: &Section,
     item: &Fields,
@@ -62,10 +65,10 @@ pub(super) fn parse_name(
     let path = format!("{at}.name");
     let name = section.text(item.get("name"), &path)?;
     let is_word = |c: char| c.is_ascii_lowercase() || c.is_ascii_digit() || c == '-';
-    if name.is_empty() || name.len() > 63 || !name.chars().all(is_word) {
+    if name.is_empty() || name.len() > MAX_NAME || !name.chars().all(is_word) {
         let place = if item.map.contains_key("name") { &path } else { at };
-        let remedy =
-            format!("name the {noun} with at most 63 lower-case letters, digits and hyphens, such as {example}");
+        let words = "lower-case letters, digits and hyphens";
+        let remedy = format!("name the {noun} with at most {MAX_NAME} {words}, such as {example}");
         return Err(section.error(place, "has no valid name", &remedy).into());
     }
     Ok(name)

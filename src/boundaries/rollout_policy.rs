@@ -2,6 +2,7 @@
 //! the groups. Without the key, every group switches to a new revision at once.
 
 use std::collections::BTreeMap;
+use std::ops::RangeInclusive;
 
 use jiff::{SignedDuration, Timestamp};
 use serde_json::Value;
@@ -37,7 +38,27 @@ const WAVE_KEYS: [&str; 9] =
     ["name", "namespaces", "groups", "percent", "soak", "maxFailures", "atOnce", "approval", "windows"];
 
 /// The most waves of a policy: each is a line of the status.
-const MAX_WAVES: usize = 32;
+pub(super) const MAX_WAVES: usize = 32;
+
+/// The percentages of the groups that a wave may take.
+pub(super) const PERCENT: RangeInclusive<usize> = 1..=100;
+
+/// The numbers of revisions that `history` may name.
+pub(super) const HISTORY: RangeInclusive<usize> = 1..=100;
+
+/// How long a group may make no progress, without a value in the ConfigMap.
+pub(super) const DEFAULT_PATIENCE: SignedDuration = SignedDuration::from_hours(4);
+
+/// The words of `approval`.
+pub(super) const APPROVAL_WORDS: [(&str, Option<Approval>); 2] =
+    [("admin", Some(Approval::Admin)), ("tenants", Some(Approval::Tenants))];
+
+/// The words of `onFailure`.
+pub(super) const FAILURE_WORDS: [(&str, OnFailure); 2] = [("halt", OnFailure::Halt), ("return", OnFailure::Return)];
+
+/// The words of `withoutRotation`.
+pub(super) const ROTATION_WORDS: [(&str, WithoutRotation); 2] =
+    [("atOnce", WithoutRotation::AtOnce), ("waves", WithoutRotation::Waves)];
 
 /// The key `rollout` of the ConfigMap.
 #[derive(Clone, Debug, PartialEq)]
@@ -141,8 +162,7 @@ impl RolloutPolicy {
         let root = exact_keys(section, &section.value, "", &POLICY_KEYS, &mut errors);
         let get = |name: &str| root.get(name);
         let release = errors.ok(parse_release(section, get("release")));
-        let default_patience = SignedDuration::from_hours(4);
-        let patience = parse_duration(section, get("patience"), "patience", default_patience);
+        let patience = parse_duration(section, get("patience"), "patience", DEFAULT_PATIENCE);
         let policy = Self {
             release: release.clone().filter(|text| !text.is_empty()),
             waves: errors.or_default(parse_waves(section, get("waves"), warnings)),
@@ -153,20 +173,15 @@ impl RolloutPolicy {
             checks: errors.or_default(parse_checks(section, get("checks"), release.as_deref())),
             delay: errors.or_default(parse_delay(section, get("delay"))),
             urgent_until: errors.or_default(parse_urgent_until(section, get("urgentUntil"))),
-            on_failure: errors.or_default(one_of(
-                section,
-                get("onFailure"),
-                "onFailure",
-                &[("halt", OnFailure::Halt), ("return", OnFailure::Return)],
-            )),
+            on_failure: errors.or_default(one_of(section, get("onFailure"), "onFailure", &FAILURE_WORDS)),
             without_rotation: errors.or_default(one_of(
                 section,
                 get("withoutRotation"),
                 "withoutRotation",
-                &[("atOnce", WithoutRotation::AtOnce), ("waves", WithoutRotation::Waves)],
+                &ROTATION_WORDS,
             )),
-            patience: errors.ok(patience).unwrap_or(default_patience),
-            history: errors.or_default(number(section, get("history"), "history", 1..=100)).unwrap_or(DEFAULT_HISTORY),
+            patience: errors.ok(patience).unwrap_or(DEFAULT_PATIENCE),
+            history: errors.or_default(number(section, get("history"), "history", HISTORY)).unwrap_or(DEFAULT_HISTORY),
         };
         if policy.patience.is_zero() {
             errors.push(section.error(
@@ -284,7 +299,7 @@ fn parse_wave(section: &Section, item: &Value, at: &str, errors: &mut ErrorList)
         })?;
         Ok::<_, ConfigError>((!text.trim().is_empty()).then_some(parsed))
     };
-    let percent = errors.or_default(number(section, get("percent"), &path("percent"), 1..=100));
+    let percent = errors.or_default(number(section, get("percent"), &path("percent"), PERCENT));
     Wave {
         name: errors.or_default(parse_name(section, &root, at, "wave", "canary")),
         namespaces: errors.or_default(selector("namespaces")),
@@ -295,12 +310,7 @@ fn parse_wave(section: &Section, item: &Value, at: &str, errors: &mut ErrorList)
             .or_default(parse_amount(section, get("maxFailures"), &path("maxFailures"), "groups"))
             .unwrap_or(CountOrPercent::Number(0)),
         max_concurrent_groups: errors.or_default(number(section, get("atOnce"), &path("atOnce"), 1..=100_000)),
-        approval: errors.or_default(one_of(
-            section,
-            get("approval"),
-            &path("approval"),
-            &[("admin", Some(Approval::Admin)), ("tenants", Some(Approval::Tenants))],
-        )),
+        approval: errors.or_default(one_of(section, get("approval"), &path("approval"), &APPROVAL_WORDS)),
         windows: errors.or_default(parse_windows(section, get("windows"), &path("windows"))),
     }
 }

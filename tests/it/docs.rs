@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 
 use instance_manager::api;
 use instance_manager::aws::sdk::OPERATIONS;
+use instance_manager::boundaries::rollout_reference;
 use instance_manager::plan::EventReason;
 use serde_json::{Value, json};
 
@@ -361,15 +362,30 @@ fn rollout_fields() -> BTreeSet<String> {
     found
 }
 
-/// An admin writes a policy from this page alone: a field without a row would be a safeguard that no admin finds.
+/// An admin writes a policy from the reference alone: a field without a row would be a safeguard that no admin finds.
 #[test]
 fn reference_of_the_rollout_has_a_row_for_each_field() {
-    let page = read("docs/rollout-reference.md");
+    let table = rollout_reference();
+    assert!(!table.contains('$'), "a limit or a default has no value: {table}");
     let mut documented = BTreeSet::new();
-    for row in page.lines().filter(|line| line.starts_with("| `")) {
+    for row in table.lines().filter(|line| line.starts_with("| `")) {
         let cells: Vec<_> = row.trim_matches('|').split(" | ").map(str::trim).collect();
         assert!(cells.len() == 5 && cells.iter().all(|cell| !cell.is_empty()), "a cell is missing: {row}");
         assert!(documented.insert(cells[0].trim_matches('`').to_owned()), "two rows for {}", cells[0]);
     }
     assert_eq!(documented, rollout_fields());
+}
+
+/// A limit that the page names and the parser does not have costs an admin a refused ConfigMap, or a safeguard. What stands
+/// above the table is written by hand.
+#[test]
+fn reference_of_the_rollout_has_the_limits_and_defaults_of_the_parser() {
+    let file = "docs/rollout-reference.md";
+    let page = read(file);
+    let text = page.split_once("| field |").expect("a table").0;
+    let generated = format!("{text}{}", rollout_reference());
+    if std::env::var_os("UPDATE_GOLDEN").is_some() {
+        std::fs::write(path(file), &generated).expect("the reference is written");
+    }
+    assert!(read(file) == generated, "{file} is stale: run make golden");
 }
