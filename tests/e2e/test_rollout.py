@@ -32,10 +32,10 @@ def end_soak(cloud, **more):
     cloud.edit_config_map(lambda data: data.update(rollout=policy(soak="1s", **more)))
 
 
-def set_image(cloud, image):
-    """The admin's one line: all groups of the test have this image."""
+def set_image(cloud, image, **more):
+    """The admin's one line: all groups of the test have this image. `more` are other keys that the same edit changes."""
     default = {"annotationSelector": "e2e", "defaults": {"spec": {"eks": {"configuration": {"image": image}}}}}
-    return cloud.edit_config_map(lambda data: data.update(conditionals=yaml.safe_dump([default])))
+    return cloud.edit_config_map(lambda data: data.update(conditionals=yaml.safe_dump([default]), **more))
 
 
 def revisions(cloud):
@@ -312,6 +312,41 @@ def test_windows_approvals_and_deferrals_decide_when(make_rollout_groups):
     late.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the end of the deferral")
     seconds = [calendar.timegm(time.strptime(at[:19], "%Y-%m-%dT%H:%M:%S")) for at in (newest(cloud)["status"]["waves"][1]["opened"], first_change(late, mark))]
     assert 39 <= seconds[1] - seconds[0] <= ROLLOUT, "the deadline is counted from the opening of the wave"
+
+
+@pytest.mark.private
+@pytest.mark.long
+def test_an_emergency_passes_a_freeze_and_a_delay(own_cloud, start_controller, make_tenant):
+    """Nothing may replace a node in a freeze, except a fix that cannot wait. It must not wait for the end of the freeze either."""
+    cloud, now = own_cloud(), time.time()
+    old, new, third = rotation.images(cloud)[:3]
+    day = lambda number: time.strftime("%Y-%m-%d", time.gmtime(now + number * 86400))  # noqa: E731
+    frozen = {"freezes": [{"from": day(0), "to": day(1), "zone": "UTC", "why": "stock-taking"}]}
+    delayed = {**frozen, "delay": [{"clusters": "*", "by": "1h"}]}
+    set_image(cloud, old, rollout=policy())
+    tenant = make_tenant(cloud=cloud, controller=start_controller(cloud))
+    group = tenant.group(size=(1, 2)).wait_ready(nodes=1)
+    wait_revision(cloud, lambda r: phase(r) == "Complete", "the first content")
+    runs = lambda image: launched_images(group) == {image} and group.state() == "Ready"  # noqa: E731
+    says = lambda r, words: any(words in (wave.get("why") or "") for wave in r.get("status", {}).get("waves", []))  # noqa: E731
+    mark = cloud.log_position()
+    set_image(cloud, new, rollout=yaml.safe_dump(delayed))
+    wait_revision(cloud, lambda r: r["metadata"]["name"] == "r2" and says(r, "the delay of this cluster until"), "the delay")
+    group.wait(lambda g: g.has_condition("RolloutPending", reason="WaveNotOpen"), ROLLOUT, "the wave that is not open")
+    cloud.edit_config_map(lambda data: data.update(rollout=yaml.safe_dump(frozen)))
+    wait_revision(cloud, lambda r: says(r, "a freeze is in effect (stock-taking)"), "the freeze")
+    pending = group.wait(lambda g: g.has_condition("RolloutPending", reason="Frozen"), ROLLOUT, "the freeze")
+    assert f"a freeze is in effect (stock-taking) until {day(2)}T00:00:00Z" in pending["message"], pending
+    assert group.writes(mark) == [] and group.has_condition("Ready") and runs(old)
+    skipped = test_plan.run(cloud, "rollout", "skip", "r2", "--all", "--now")
+    assert skipped.returncode == 0 and "all groups take it now" in skipped.stdout, skipped
+    group.wait(lambda _: runs(new), ROLLOUT, "the image of the order")
+    wait_revision(cloud, lambda r: r["metadata"]["name"] == "r2" and phase(r) == "Complete", "the end of the rollout")
+    # The order is about one revision. The next one passes by the policy, in the same edit.
+    until = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime(time.time() + 3600))
+    set_image(cloud, third, rollout=yaml.safe_dump({**delayed, "urgentUntil": until}))
+    group.wait(lambda _: runs(third), ROLLOUT, "the urgent image")
+    wait_revision(cloud, lambda r: r["metadata"]["name"] == "r3" and phase(r) == "Complete", "the end of the urgent rollout")
 
 
 @pytest.mark.private
