@@ -308,7 +308,7 @@ mod tests {
     #[test]
     fn plan_that_changes_the_record_is_not_the_last_one_for_long() {
         let plan = |recorded| {
-            let mut builder = PlanBuilder { outcome: Some(Outcome::Converged), ..PlanBuilder::default() };
+            let mut builder = PlanBuilder::with_outcome(Outcome::Converged);
             if recorded {
                 builder.record(serde_json::json!({ "managed": { "authEntries": [] } }));
             }

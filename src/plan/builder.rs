@@ -27,7 +27,7 @@ use crate::api::names::condition;
 /// let step = EksStep::PutTags { group: "demo-team-web".into(), tags: vec![] };
 /// builder.push_with_reasons(step, vec![Drift::new("tags.cost", "41", "42")]);
 /// builder.set_outcome_once(waiting(Phase::Modifying, "updating the scaling group"));
-/// builder.set_outcome_once(Outcome::Converged); // has no effect: the first outcome wins
+/// builder.set_outcome_once(Outcome::Converged); // has no effect: an outcome is set
 ///
 /// let plan = builder.build(&group_id(&InstanceGroup::new("web", InstanceGroupSpec::default())), None);
 /// assert_eq!(plan.steps[0].step.name(), "PutTags");
@@ -42,8 +42,7 @@ pub struct PlanBuilder {
     pub recorded: Option<Value>,
     /// The steps so far, in order.
     pub steps: Vec<PlannedStep>,
-    /// The outcome, once a planner has set it. Set it with [`PlanBuilder::set_outcome_once`].
-    pub outcome: Option<Outcome>,
+    outcome: Option<Outcome>,
     /// Conditions other than Ready, Reconciling and Stalled.
     pub condition_updates: Vec<ConditionUpdate>,
     /// See [`Plan::rejected_fields`].
@@ -60,9 +59,8 @@ pub struct PlanBuilder {
     pub evictions_end: Option<Timestamp>,
     /// See [`Plan::node_usage`].
     pub node_usage: Option<NodeUsage>,
-    /// Outcomes that [`PlanBuilder::set_outcome_once`] dropped because an earlier one differs, in call order. Some of
-    /// them become [`Plan::other_outcomes`].
-    pub ignored_outcomes: Vec<Outcome>,
+    /// Outcomes that planners set after another one, in call order. See [`PlanBuilder::build`].
+    later_outcomes: Vec<Outcome>,
     /// Whether the rotation was planned, which decides about the nodes in progress.
     pub rotation_planned: bool,
     /// Writes that were repeated without effect. [`PlanBuilder::has_changes`] does not count them if no node depends on
@@ -71,6 +69,21 @@ pub struct PlanBuilder {
 }
 
 impl PlanBuilder {
+    /// An empty plan with these status fields, which knows the writes that were repeated without effect.
+    pub(crate) fn with_status(status_update: StatusUpdate, ineffective: BTreeSet<Write>) -> Self {
+        PlanBuilder { status_update, ineffective, ..PlanBuilder::default() }
+    }
+
+    /// An empty plan whose outcome is known from the start.
+    pub(crate) fn with_outcome(outcome: Outcome) -> Self {
+        PlanBuilder { outcome: Some(outcome), ..PlanBuilder::default() }
+    }
+
+    /// The outcome, once a planner has set it with [`PlanBuilder::set_outcome_once`].
+    pub(crate) fn outcome(&self) -> Option<&Outcome> {
+        self.outcome.as_ref()
+    }
+
     /// Appends a step without reasons.
     pub(crate) fn push(&mut self, step: impl Into<Step>) {
         self.push_with_reasons(step, Vec::new());
@@ -153,26 +166,26 @@ impl PlanBuilder {
         self.steps.push(PlannedStep::new(step, reasons));
     }
 
-    /// Sets the outcome unless an earlier planner has set it: the first call wins.
+    /// Sets the outcome unless an earlier planner has set it: later planners see the first one.
     ///
-    /// Planners run from the most to the least fundamental concern, so the first outcome is the cause and later ones
-    /// are its consequences. A planner that depends on whether the outcome is still open calls
-    /// [`PlanBuilder::has_outcome`]. A later, different outcome is kept in [`PlanBuilder::ignored_outcomes`], where
-    /// tests and a debugger can see it.
+    /// Planners run from the most to the least fundamental concern, so the first outcome is usually the cause, and
+    /// later ones are its consequences. [`PlanBuilder::build`] reports a later, different outcome beside the first one,
+    /// or in its place if it is the root cause.
     pub fn set_outcome_once(&mut self, outcome: Outcome) {
         match &self.outcome {
             None => self.outcome = Some(outcome),
             Some(kept) if *kept == outcome => {}
-            Some(_) => self.ignored_outcomes.push(outcome),
+            Some(_) => self.later_outcomes.push(outcome),
         }
     }
 
-    /// The finished plan; its outcome is `Converged` when no planner has set one.
+    /// The finished plan; its outcome is `Converged` when no planner has set one. Some of the later outcomes become
+    /// [`Plan::other_outcomes`], and a later outcome that is the root cause becomes [`Plan::outcome`].
     pub fn build(self, id: &GroupId, recheck_at: Option<Timestamp>) -> Plan {
         let record = self.recorded.map(|status| ObjectStep::UpdateStatus { status }.into());
         let nodes_missing = self.status_update.nodes_ready == Some(false);
         let outcome = self.outcome.unwrap_or(Outcome::Converged);
-        let (outcome, other_outcomes) = with_others(outcome, self.ignored_outcomes, nodes_missing);
+        let (outcome, other_outcomes) = with_others(outcome, self.later_outcomes, nodes_missing);
         Plan {
             group: id.key(),
             generation: id.generation,
@@ -199,7 +212,7 @@ pub fn waiting(phase: Phase, message: impl Into<String>) -> Outcome {
 /// A plan without steps for a group that makes no progress until a user acts.
 pub(crate) fn blocked_plan(id: &GroupId, reason: Reason, message: String) -> Plan {
     let outcome = Outcome::Blocked { reason, message, is_deleting: id.is_deleting() };
-    PlanBuilder { outcome: Some(outcome), ..PlanBuilder::default() }.build(id, None)
+    PlanBuilder::with_outcome(outcome).build(id, None)
 }
 
 #[cfg(test)]
@@ -232,9 +245,9 @@ mod tests {
         let first = waiting(Phase::Creating, "first");
         builder.set_outcome_once(first.clone());
         builder.set_outcome_once(first.clone());
-        assert!(builder.outcome.is_some() && builder.ignored_outcomes.is_empty());
+        assert!(builder.outcome.is_some() && builder.later_outcomes.is_empty());
         builder.set_outcome_once(Outcome::Converged);
-        assert_eq!((builder.outcome, builder.ignored_outcomes), (Some(first), vec![Outcome::Converged]));
+        assert_eq!((builder.outcome, builder.later_outcomes), (Some(first), vec![Outcome::Converged]));
     }
 
     fn built(outcomes: impl IntoIterator<Item = Outcome>, nodes_ready: bool) -> (Outcome, Vec<Outcome>) {

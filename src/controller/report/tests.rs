@@ -51,7 +51,7 @@ fn drain_blocked_condition_of_an_earlier_release_is_continued() {
         ..eviction.clone()
     };
     let report_for = |blocked_evictions: Vec<BlockedEviction>, carried_over: Option<ConditionUpdate>| {
-        let mut builder = PlanBuilder { outcome: Some(outcome.clone()), ..PlanBuilder::default() };
+        let mut builder = PlanBuilder::with_outcome(outcome.clone());
         builder.condition_updates.extend(carried_over);
         let plan = builder.build(&group_id(&InstanceGroup::new("web", InstanceGroupSpec::default())), None);
         let applied = Applied { blocked_evictions, ..Applied::new(plan) };
@@ -93,7 +93,7 @@ fn drain_blocked_condition_of_an_earlier_release_is_continued() {
 #[test]
 fn created_resource_of_the_strategy_is_recorded_at_once() {
     let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
-    let plan = PlanBuilder { outcome: Some(Outcome::Converged), ..PlanBuilder::default() }.build(&id, None);
+    let plan = PlanBuilder::with_outcome(Outcome::Converged).build(&id, None);
     let applied = Applied { created_strategy_uid: Some("u1".into()), ..Applied::new(plan) };
     let patch = report(&InstanceGroupStatus::default(), &applied, None, "2026-01-02T00:00:00Z").patch.expect("a patch");
     assert_eq!(patch["strategyProgress"], json!({"state": "Submitted", "uid": "u1"}));
@@ -108,7 +108,7 @@ fn write_that_aws_throttles_or_does_not_answer_is_reported() {
         ("InternalFailure", 500, "AWSUnavailable"),
         ("ResourceInUse", 400, "Modifying"),
     ] {
-        let mut builder = PlanBuilder { outcome: Some(Outcome::Converged), ..PlanBuilder::default() };
+        let mut builder = PlanBuilder::with_outcome(Outcome::Converged);
         builder.push(ObjectStep::AddFinalizer);
         let error = AwsError::from_response("AutoScaling", "UpdateAutoScalingGroup", code, "slow down", http);
         let applied = Applied { error: Some(StepError::Aws(error)), ..Applied::new(builder.build(&id, None)) };
@@ -141,10 +141,9 @@ fn rejected_fields_have_one_event() {
         (&stalled, rejection.outcome(), vec![condition::FIELDS_REJECTED]),
         (&before, refused, vec!["RefusedByAws", condition::FIELDS_REJECTED]),
     ] {
-        let condition_updates = vec![rejection.condition()];
-        let rejected_fields = Some(rejection.clone());
-        let builder =
-            PlanBuilder { outcome: Some(outcome), condition_updates, rejected_fields, ..PlanBuilder::default() };
+        let mut builder = PlanBuilder::with_outcome(outcome);
+        builder.condition_updates = vec![rejection.condition()];
+        builder.rejected_fields = Some(rejection.clone());
         let applied = Applied::new(builder.build(&id, None));
         let events = report(old, &applied, None, "2026-01-02T00:00:00Z").transition_events;
         let warning = |reason: &str| Event::for_condition(EventKind::Warning, reason, "spec.x is wrong");

@@ -21,7 +21,8 @@ fn at(milliseconds: i64) -> Timestamp {
 }
 
 fn plan(steps: Vec<PlannedStep>, outcome: Outcome) -> Plan {
-    let builder = PlanBuilder { steps, outcome: Some(outcome), ..PlanBuilder::default() };
+    let mut builder = PlanBuilder::with_outcome(outcome);
+    builder.steps = steps;
     builder.build(&group_id(&InstanceGroup::new("web", InstanceGroupSpec::default())), None)
 }
 

@@ -363,7 +363,7 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
         (None, None) => {}
     }
     report_retained(input.status, &kept, builder);
-    if builder.outcome.is_none() && input.id.has_finalizer {
+    if builder.outcome().is_none() && input.id.has_finalizer {
         builder.push(ObjectStep::RemoveFinalizer);
     }
 }

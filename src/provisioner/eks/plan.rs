@@ -31,7 +31,7 @@ use crate::provisioner::{join_times, recreated, unseen_names};
 /// Plans one reconcile of a group that is not being deleted.
 pub fn plan(input: &PlanInput) -> Plan {
     let ineffective = input.ineffective_writes.clone();
-    let mut builder = PlanBuilder { status_update: status_update(input), ineffective, ..PlanBuilder::default() };
+    let mut builder = PlanBuilder::with_status(status_update(input), ineffective);
     builder.ensure_finalizer(&input.resolved.desired.id);
     match (conflict_message(input), &input.observed.scaling_group) {
         (Some(message), _) => {
@@ -176,7 +176,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
     tags::restore(input, group, builder);
     previous_roles::remove_unused(input, builder);
     unused::delete(input, builder);
-    if builder.has_changes() && builder.outcome.is_none() {
+    if builder.has_changes() && builder.outcome().is_none() {
         region::plan_claim(input, builder);
         builder.status_update.nodes_ready = None;
         builder.set_outcome_once(Outcome::Progressing {
@@ -186,7 +186,7 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
         });
         return;
     }
-    if builder.outcome.is_none() {
+    if builder.outcome().is_none() {
         adopt::retry_tagging(input, group, builder);
         region::plan_claim(input, builder);
         rotation::rotate_nodes(input, group, builder);
@@ -384,7 +384,7 @@ fn merge_purchase_options(
     builder: &PlanBuilder,
 ) -> Option<Pin> {
     let pin = template.pin.clone();
-    if builder.outcome.is_some() || warm_pool::excluded_by(input, group).is_some() {
+    if builder.outcome().is_some() || warm_pool::excluded_by(input, group).is_some() {
         return pin;
     }
     let changes = template.repin_reasons.is_some() || matches!(pin, Some(Pin::Made { .. })) || change.subnets.is_some();

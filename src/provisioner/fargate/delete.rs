@@ -224,7 +224,7 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
         role::delete(previous, &recorded, builder);
     }
     report_retained(input.status, &kept, builder);
-    if builder.outcome.is_some() {
+    if builder.outcome().is_some() {
         return;
     }
     if let Some((role, user)) = input.role_in_use {

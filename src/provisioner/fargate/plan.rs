@@ -159,7 +159,7 @@ fn plan_current(
     let restores_tags = !found.lost_tags.is_empty() && !input.observed.tag_retry_pending;
     match outdated.first() {
         // Pods of a deleted profile must be able to start with the current one. Tags are restored first.
-        Some(_) if builder.plan.outcome.is_none() && !restores_tags => {
+        Some(_) if builder.plan.outcome().is_none() && !restores_tags => {
             delete_outdated(input, &outdated, current, builder)
         }
         Some(_) => {}

@@ -178,7 +178,7 @@ pub(crate) fn stop_rotation(members: &[NodeInstance], uid: &str) -> RollingUpdat
 /// which may take hours. EKS drains the nodes of a node group
 /// that it deletes.
 pub(crate) fn uncordon_nodes_in_progress(input: &PlanInput, builder: &mut PlanBuilder) {
-    let is_locked = matches!(builder.outcome, Some(Outcome::Locked { .. })) && !builder.rotation_planned;
+    let is_locked = matches!(builder.outcome(), Some(Outcome::Locked { .. })) && !builder.rotation_planned;
     let is_paused = !builder.rotation_planned && input.observed.pause >= input.timing.pause_limit;
     if !is_locked && !is_paused && !builder.leaves_nodes_waiting(input.persistent_failure) {
         return;

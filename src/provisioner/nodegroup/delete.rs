@@ -69,7 +69,7 @@ pub fn plan(input: &DeleteInput) -> Plan {
         builder.set_outcome_once(waiting(Phase::Deleting, message));
     }
     leave_unproven(input, &mut builder);
-    if builder.outcome.is_none() && input.id.has_finalizer {
+    if builder.outcome().is_none() && input.id.has_finalizer {
         builder.push(ObjectStep::RemoveFinalizer);
     }
     builder.set_outcome_once(Outcome::Deleted);
@@ -109,7 +109,7 @@ fn leave_unproven(input: &DeleteInput, builder: &mut PlanBuilder) {
             }
         }
     }
-    if builder.outcome.is_none() {
+    if builder.outcome().is_none() {
         report_retained(input.status, &kept, builder);
     }
 }

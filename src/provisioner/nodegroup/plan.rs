@@ -22,7 +22,7 @@ pub fn plan(input: &PlanInput) -> Plan {
     let partitioned = partition(input.resolved, input.observed, input.status);
     let ineffective = input.ineffective_writes.clone();
     let status_update = status_update(input, &partitioned);
-    let mut builder = PlanBuilder { status_update, ineffective, ..PlanBuilder::default() };
+    let mut builder = PlanBuilder::with_status(status_update, ineffective);
     builder.ensure_finalizer(&input.resolved.desired.id);
     input.resolved.broken.report(input.status, &mut builder);
     let mut recheck_at = None;
@@ -92,7 +92,7 @@ fn plan_active(
     // An adoption replaces no nodes. Its record takes effect with the next reconcile.
     let broken = &input.resolved.broken;
     let may_replace = !partitioned.is_adopting && !broken.contains(Part::Rotation);
-    if builder.outcome.is_none() {
+    if builder.outcome().is_none() {
         let replaced = (!alone).then(|| if may_replace { blue_green::nodes_to_replace(input, outgoing) } else { 0 });
         update::plan_config_update(input, current, replaced, builder);
     }
@@ -102,18 +102,18 @@ fn plan_active(
             format!("adopted the node group {}", current.name().nodegroup),
         ));
     }
-    if builder.outcome.is_none() && may_replace {
+    if builder.outcome().is_none() && may_replace {
         blue_green::drain_outgoing(input, current, outgoing, builder);
         builder.rotation_planned = true;
     }
-    if builder.outcome.is_none() && may_replace {
+    if builder.outcome().is_none() && may_replace {
         update::plan_version_update(input, current, builder);
     }
-    if builder.outcome.is_none() {
-        builder.outcome =
-            update::size_change_blocker(input, current).or_else(|| update::eviction_blocker(input, current));
+    if builder.outcome().is_none() {
+        let blocker = update::size_change_blocker(input, current).or_else(|| update::eviction_blocker(input, current));
+        blocker.into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
     }
-    if builder.outcome.is_none() {
+    if builder.outcome().is_none() {
         // The spec no longer requests the change of the recorded update.
         if input.status.update_of.is_some() {
             health::forget_update(input, builder);
@@ -121,14 +121,14 @@ fn plan_active(
         broken.outcome().into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
         unseen_names::outcome(&input.observed.unseen_names).into_iter().for_each(|o| builder.set_outcome_once(o));
         health::check_readiness(input, current, builder);
-    } else if matches!(builder.outcome, Some(Outcome::Locked { .. })) {
+    } else if matches!(builder.outcome(), Some(Outcome::Locked { .. })) {
         health::report_readiness(input, current, builder);
     }
     if let Some(outcome) = tags {
         builder.set_outcome_once(outcome);
     }
     let failed = input.status.update_of.as_deref().and_then(|of| input.update_retry_at(of));
-    failed.filter(|_| matches!(builder.outcome, Some(Outcome::Blocked { .. })))
+    failed.filter(|_| matches!(builder.outcome(), Some(Outcome::Blocked { .. })))
 }
 
 /// What nodes get, for tenants, as EKS describes it.

@@ -59,7 +59,7 @@ pub(crate) fn waits_for_departure(input: &PlanInput) -> bool {
 /// Removes unused entries, once nothing else is left to do.
 pub(crate) fn remove_unused(input: &PlanInput, builder: &mut PlanBuilder) {
     builder.events.extend(input.observed.previous_roles.kept.iter().map(KeptEntry::event));
-    if builder.outcome.is_some() || builder.has_changes() {
+    if builder.outcome().is_some() || builder.has_changes() {
         return;
     }
     let r = input.resolved;

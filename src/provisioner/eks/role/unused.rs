@@ -29,7 +29,7 @@ impl UnusedRole {
 /// Deletes the unused role with its profile once nothing else is left to do, then empties the record of its policies.
 pub(crate) fn delete(input: &PlanInput, builder: &mut PlanBuilder) {
     let Some(unused) = &input.observed.unused_role else { return };
-    if builder.outcome.is_some() || builder.has_changes() {
+    if builder.outcome().is_some() || builder.has_changes() {
         return;
     }
     let recorded = input.status.managed.as_ref().map(|managed| managed.policies.as_slice()).unwrap_or_default();

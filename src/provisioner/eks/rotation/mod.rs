@@ -79,7 +79,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         builder.set_outcome_once(outcome);
     }
     let crd = input.resolved.desired.crd_strategy.as_ref();
-    if let Some(crd) = crd.filter(|_| builder.outcome.is_none()) {
+    if let Some(crd) = crd.filter(|_| builder.outcome().is_none()) {
         let blocker = submission_blocker(input, group, crd_strategy::outdated_count(&members));
         crd_strategy::plan_strategy(input, crd, &members, blocker, builder);
     }

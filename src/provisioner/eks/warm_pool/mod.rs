@@ -87,7 +87,7 @@ pub(crate) fn plan_pool(
             "AWS is deleting the warm pool; it is created again once it is gone",
         )),
         // Something prevented the update that ends the purchase of Spot Instances; AWS would reject the pool.
-        (Some(_), None) if builder.outcome.is_some() => {}
+        (Some(_), None) if builder.outcome().is_some() => {}
         // AWS does not document whether weights can be removed from a policy, so it keeps them. They leave with the policy.
         (Some(_), None) if keeps_weights(input, group) => {
             builder.set_outcome_once(weights_exclude_pool(group));
