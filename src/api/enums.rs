@@ -1,30 +1,45 @@
 //! Enumerations of the spec and status. Parsing ignores case, and an empty string means "not set".
 
-/// Declares an enumeration with its exact spellings, a parser that ignores case, and the pattern that the CRD uses.
+/// Declares an enumeration with its exact spellings, and with the items in brackets that the program uses: `PATTERN` of
+/// the CRD, `ALL` values, and `parse`, which ignores case.
 macro_rules! string_enum {
-    ($(#[$meta:meta])* $name:ident { $($(#[$vmeta:meta])* $variant:ident = $word:literal $(| $other:literal)*),+ $(,)? }) => {
-        $(#[$meta])*
-        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-        pub enum $name { $($(#[$vmeta])* $variant),+ }
-
-        #[allow(dead_code, reason = "not every enumeration needs every item")]
+    (@items [$($item:ident),*] $name:ident $values:tt) => {
+        $(string_enum!(@$item $name $values);)*
+    };
+    (@PATTERN $name:ident { $($value:ident = $word:literal $(| $other:literal)*,)+ }) => {
         impl $name {
             /// Pattern for the CRD: any of the values in any case, or an empty string.
             pub(crate) const PATTERN: &'static str = concat!("(?i)^(", $("|", $word, $("|", $other,)*)+ ")$");
+        }
+    };
+    (@ALL $name:ident { $($value:ident = $word:literal $(| $other:literal)*,)+ }) => {
+        impl $name {
             /// Every value, in the order of declaration.
-            pub(crate) const ALL: &'static [Self] = &[$(Self::$variant),+];
-
-            /// The canonical spelling.
-            pub const fn as_str(self) -> &'static str {
-                match self { $(Self::$variant => $word),+ }
-            }
-
+            pub(crate) const ALL: &'static [Self] = &[$(Self::$value),+];
+        }
+    };
+    (@parse $name:ident { $($value:ident = $word:literal $(| $other:literal)*,)+ }) => {
+        impl $name {
             /// Parses a value in any case; `None` for an unknown or empty text.
             pub(crate) fn parse(text: &str) -> Option<Self> {
-                $(if text.eq_ignore_ascii_case($word) $(|| text.eq_ignore_ascii_case($other))* { return Some(Self::$variant); })+
+                $(if text.eq_ignore_ascii_case($word) $(|| text.eq_ignore_ascii_case($other))* { return Some(Self::$value); })+
                 None
             }
         }
+    };
+    ($(#[$meta:meta])* $name:ident $items:tt { $($(#[$doc:meta])* $value:ident = $word:literal $(| $other:literal)*,)+ }) => {
+        $(#[$meta])*
+        #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+        pub enum $name { $($(#[$doc])* $value),+ }
+
+        impl $name {
+            /// The canonical spelling.
+            pub const fn as_str(self) -> &'static str {
+                match self { $(Self::$value => $word),+ }
+            }
+        }
+
+        string_enum!(@items $items $name { $($value = $word $(| $other)*,)+ });
 
         impl std::fmt::Display for $name {
             fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
@@ -42,7 +57,7 @@ macro_rules! string_enum {
 
 string_enum! {
     /// `spec.provisioner`: what provides the nodes.
-    ProvisionerKind {
+    ProvisionerKind [PATTERN, ALL, parse] {
         /// An Auto Scaling group that the controller manages.
         Eks = "eks",
         /// An EKS managed node group.
@@ -54,7 +69,7 @@ string_enum! {
 
 string_enum! {
     /// `spec.strategy.type`: how nodes are replaced; empty means `rollingUpdate`.
-    StrategyType {
+    StrategyType [PATTERN, parse] {
         /// The controller drains and replaces nodes itself.
         RollingUpdate = "rollingUpdate",
         /// A custom resource of another controller replaces the nodes.
@@ -66,7 +81,7 @@ string_enum! {
 
 string_enum! {
     /// `spec.strategy.rollingUpdate.inPlace[]`: what changes on running nodes without a rotation.
-    InPlaceField {
+    InPlaceField [PATTERN, parse] {
         /// Labels of the Node.
         Labels = "labels",
         /// Taints of the Node.
@@ -78,7 +93,7 @@ string_enum! {
 
 string_enum! {
     /// `spec.eks.type`: the resource that instances launch from.
-    ScalingConfigurationKind {
+    ScalingConfigurationKind [PATTERN, parse] {
         /// A launch template.
         LaunchTemplate = "LaunchTemplate",
         /// A launch configuration.
@@ -88,7 +103,7 @@ string_enum! {
 
 string_enum! {
     /// `spec.eks-managed.configuration.capacityType`: the purchase option of the instances.
-    CapacityType {
+    CapacityType [PATTERN, parse] {
         /// On-Demand Instances.
         OnDemand = "ON_DEMAND",
         /// Spot Instances, which AWS may interrupt.
@@ -98,7 +113,7 @@ string_enum! {
 
 string_enum! {
     /// `spec.eks-managed.configuration.taints[].effect`, in the spelling of the EKS API.
-    NodegroupTaintEffect {
+    NodegroupTaintEffect [PATTERN, parse] {
         /// No new pods are scheduled on the node.
         NoSchedule = "NO_SCHEDULE" | "NoSchedule",
         /// New pods are scheduled elsewhere if possible.
@@ -110,7 +125,7 @@ string_enum! {
 
 string_enum! {
     /// `spec.strategy.crd.concurrencyPolicy`; an unknown value means `forbid`.
-    ConcurrencyPolicy {
+    ConcurrencyPolicy [parse] {
         /// Create a resource even while others are active.
         Allow = "allow",
         /// Wait until no other resource is active.
@@ -122,7 +137,7 @@ string_enum! {
 
 string_enum! {
     /// `userData[].stage`; entries with an unknown stage are ignored.
-    UserDataStage {
+    UserDataStage [parse] {
         /// Runs before the node joins the cluster.
         PreBootstrap = "PreBootstrap",
         /// Runs after the node joined the cluster.
@@ -134,7 +149,7 @@ string_enum! {
 
 string_enum! {
     /// The annotation `instancemgr.keikoproj.io/os-family`; an unknown value means `amazonlinux2`.
-    OsFamily {
+    OsFamily [ALL, parse] {
         /// Amazon Linux 2.
         AmazonLinux2 = "amazonlinux2",
         /// Amazon Linux 2023.
@@ -148,7 +163,7 @@ string_enum! {
 
 string_enum! {
     /// `lifecycleHooks[].lifecycle`: the transition at which a hook pauses an instance.
-    LifecycleTransition {
+    LifecycleTransition [PATTERN, parse] {
         /// Before the instance enters service.
         Launch = "launch",
         /// Before the instance is terminated.
@@ -158,7 +173,7 @@ string_enum! {
 
 string_enum! {
     /// `lifecycleHooks[].defaultResult`; an unknown value means `abandon`.
-    DefaultResult {
+    DefaultResult [parse] {
         /// Auto Scaling terminates the instance.
         Abandon = "abandon",
         /// Auto Scaling continues the transition.
@@ -168,7 +183,7 @@ string_enum! {
 
 string_enum! {
     /// `taints[].effect`, in the spelling of Kubernetes.
-    TaintEffect {
+    TaintEffect [PATTERN] {
         /// No new pods are scheduled on the node.
         NoSchedule = "NoSchedule",
         /// New pods are scheduled elsewhere if possible.
@@ -180,7 +195,7 @@ string_enum! {
 
 string_enum! {
     /// `volumes[].mountOptions.fileSystem`.
-    FileSystem {
+    FileSystem [PATTERN] {
         /// XFS.
         Xfs = "xfs",
         /// ext4.
@@ -190,7 +205,7 @@ string_enum! {
 
 string_enum! {
     /// `placement.tenancy`.
-    Tenancy {
+    Tenancy [PATTERN] {
         /// Shared hardware.
         Default = "default",
         /// Hardware of a single AWS account.
@@ -202,7 +217,7 @@ string_enum! {
 
 string_enum! {
     /// `metadataOptions.httpEndpoint`.
-    HttpEndpoint {
+    HttpEndpoint [PATTERN] {
         /// The metadata service is available.
         Enabled = "enabled",
         /// The metadata service is not available.
@@ -212,7 +227,7 @@ string_enum! {
 
 string_enum! {
     /// `metadataOptions.httpTokens`.
-    HttpTokens {
+    HttpTokens [PATTERN] {
         /// Requests without a session token are accepted (IMDSv1 and IMDSv2).
         Optional = "optional",
         /// Requests need a session token (IMDSv2).
@@ -222,7 +237,7 @@ string_enum! {
 
 string_enum! {
     /// `mixedInstancesPolicy.strategy`: the Spot allocation strategy.
-    SpotStrategy {
+    SpotStrategy [PATTERN, ALL, parse] {
         /// Pools with the most available capacity.
         CapacityOptimized = "CapacityOptimized",
         /// Pools with the lowest price.
@@ -236,7 +251,7 @@ string_enum! {
 
 string_enum! {
     /// `mixedInstancesPolicy.onDemandAllocationStrategy`: how On-Demand instance types are chosen.
-    OnDemandStrategy {
+    OnDemandStrategy [PATTERN, parse] {
         /// In the order of the types.
         Prioritized = "Prioritized",
         /// The types with the lowest price.
@@ -246,7 +261,7 @@ string_enum! {
 
 string_enum! {
     /// `mixedInstancesPolicy.instancePool`: which similar instance types the controller adds.
-    InstancePool {
+    InstancePool [parse] {
         /// Types of the same family, generation, architecture and size.
         SubFamilyFlexible = "SubFamilyFlexible",
     }
@@ -254,7 +269,7 @@ string_enum! {
 
 string_enum! {
     /// `status.lifecycle`: the purchase option of the group's instances.
-    Lifecycle {
+    Lifecycle [] {
         /// On-Demand Instances.
         Normal = "normal",
         /// Spot Instances.
@@ -266,7 +281,7 @@ string_enum! {
 
 string_enum! {
     /// `status.currentState`: the state of the group in one word.
-    CurrentState {
+    CurrentState [] {
         /// The controller has not planned the group yet.
         Init = "Init",
         /// A deletion is starting.
