@@ -63,6 +63,11 @@ fn has_quota(group: &InstanceGroup, context: &GroupContext) -> bool {
     boundaries.is_some_and(|found| found.policy.has_quota(&group.namespace().unwrap_or_default()))
 }
 
+/// An invalid object whose status says so, for this generation of it.
+struct ReportedObject {
+    generation: Option<i64>,
+}
+
 /// The caches that the watches fill.
 pub(crate) struct Stores {
     /// All InstanceGroups, those included that cannot be decoded.
@@ -105,8 +110,8 @@ pub(crate) struct Stores {
     pub queued_groups: QueuedGroups,
     /// Recommendations about spot instances.
     pub recommendations: Arc<Recommendations>,
-    /// The generation of each invalid object whose status reports it.
-    reported_generation: Mutex<HashMap<String, Option<i64>>>,
+    /// The invalid objects whose status says so.
+    reported_objects: Mutex<HashMap<String, ReportedObject>>,
     /// What quotas allowed in this process.
     pub quota_grants: QuotaGrants,
 }
@@ -134,24 +139,25 @@ impl Stores {
             label_backlog: Mutex::default(),
             queued_groups: QueuedGroups::default(),
             recommendations: Arc::default(),
-            reported_generation: Mutex::default(),
+            reported_objects: Mutex::default(),
             quota_grants: QuotaGrants::default(),
         }
     }
 
     /// Forgets what the status of a deleted object reported.
     pub(crate) fn forget_reported(&self, key: &str) {
-        self.reported_generation.lock().expect("lock is not poisoned").remove(key);
+        self.reported_objects.lock().expect("lock is not poisoned").remove(key);
     }
 
     /// Whether the status of an invalid object already reports this generation.
     pub(crate) fn is_reported(&self, key: &str, generation: Option<i64>) -> bool {
-        self.reported_generation.lock().expect("lock is not poisoned").get(key) == Some(&generation)
+        let reported_objects = self.reported_objects.lock().expect("lock is not poisoned");
+        reported_objects.get(key).is_some_and(|reported| reported.generation == generation)
     }
 
     /// Records that the status of an invalid object reports this generation.
     pub(crate) fn set_reported(&self, key: &str, generation: Option<i64>) {
-        self.reported_generation.lock().expect("lock is not poisoned").insert(key.into(), generation);
+        self.reported_objects.lock().expect("lock is not poisoned").insert(key.into(), ReportedObject { generation });
     }
 
     /// Whether the cache has the group's namespace. The watch of namespaces may lag behind the watch of groups.

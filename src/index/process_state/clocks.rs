@@ -5,9 +5,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 
 use super::ProcessState;
-
-/// How often the event about a refused status is repeated: the API server forgets an event after an hour.
-const REPEAT_AFTER: SignedDuration = SignedDuration::from_mins(30);
+use super::reported_failures::{FailedObservation, UnwrittenStatus};
 
 /// Starts or ends a clock; returns for how long it has run.
 fn track(since: &mut Option<Timestamp>, is_running: bool, now: Timestamp) -> SignedDuration {
@@ -86,32 +84,34 @@ impl ProcessState {
 
     /// Records that the group could not be read; returns since when that has been so.
     pub(crate) fn record_failed_observation(&self, group: &str, now: Timestamp) -> Timestamp {
-        self.group(group, |g| g.failed_observation.get_or_insert((now, None)).0)
+        self.group(group, |g| g.failed_observation.get_or_insert_with(|| FailedObservation::new(now)).since)
     }
 
     /// Since when the group could not be read, while its condition does not say so.
     pub(crate) fn unreported_failure(&self, group: &str) -> Option<Timestamp> {
         self.group(group, |g| {
-            g.failed_observation.as_ref().filter(|(_, reported)| reported.is_none()).map(|found| found.0)
+            g.failed_observation.as_ref().filter(|failure| failure.reported.is_none()).map(|failure| failure.since)
         })
     }
 
     /// Whether the condition of the group reports this failure.
     pub(crate) fn is_failure_reported(&self, group: &str, failure: &str) -> bool {
         self.group(group, |g| {
-            g.failed_observation.as_ref().is_some_and(|(_, reported)| reported.as_deref() == Some(failure))
+            g.failed_observation.as_ref().is_some_and(|known| known.reported.as_deref() == Some(failure))
         })
     }
 
     /// Whether the condition of the group reports a failure that this process has seen.
     pub(crate) fn has_reported_failure(&self, group: &str) -> bool {
-        self.group(group, |g| g.failed_observation.as_ref().is_some_and(|(_, reported)| reported.is_some()))
+        self.group(group, |g| g.failed_observation.as_ref().is_some_and(|failure| failure.reported.is_some()))
     }
 
     /// Records that the condition of the group reports this failure.
     pub(crate) fn set_failure_reported(&self, group: &str, failure: String) {
         self.group(group, |g| {
-            g.failed_observation.iter_mut().for_each(|(_, reported)| *reported = Some(failure.clone()))
+            if let Some(known) = &mut g.failed_observation {
+                known.reported = Some(failure);
+            }
         });
     }
 
@@ -134,15 +134,7 @@ impl ProcessState {
                 g.unwritten_status = None;
                 return None;
             }
-            let (since, reported_at) = g.unwritten_status.get_or_insert((now, None));
-            let is_due = match *reported_at {
-                None => now.duration_since(*since) >= delay,
-                Some(at) => now.duration_since(at) >= REPEAT_AFTER,
-            };
-            if is_due {
-                *reported_at = Some(now);
-            }
-            is_due.then_some(*since)
+            g.unwritten_status.get_or_insert_with(|| UnwrittenStatus::new(now)).take_due(delay, now)
         })
     }
 

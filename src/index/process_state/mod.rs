@@ -3,6 +3,7 @@
 //! `status.joining`, on the Node, and in the VolumeAttachments.
 
 mod clocks;
+mod reported_failures;
 #[cfg(test)]
 mod tests;
 
@@ -12,6 +13,7 @@ use std::time::Instant;
 
 use jiff::{SignedDuration, Timestamp};
 
+use self::reported_failures::{FailedObservation, UnwrittenStatus};
 use crate::api::NodeDemand;
 use crate::index::cache_state::OwnWrites;
 use crate::index::clock_jumps::ClockJumps;
@@ -79,11 +81,10 @@ struct GroupState {
     creation_failed_since: Option<Timestamp>,
     /// When the last failed launch began, and whether the launch template version was read again for it.
     failed_launch: Option<(Timestamp, bool)>,
-    /// Since when the group could not be read, and the failure that its condition reports. It only decides when the
-    /// failure is reported.
-    failed_observation: Option<(Timestamp, Option<String>)>,
-    /// Since when the API server has refused the group's status, and when an event last said so.
-    unwritten_status: Option<(Timestamp, Option<Timestamp>)>,
+    /// While the group cannot be read. It only decides when the failure is reported.
+    failed_observation: Option<FailedObservation>,
+    /// While the API server refuses the group's status.
+    unwritten_status: Option<UnwrittenStatus>,
     /// What AWS showed of the attributes of the group.
     seen_names: SeenNames,
     /// Number of failures since the last success.
