@@ -164,24 +164,30 @@ fn tag_problem(name: &str, tags: &[Tag], ownership: &[Tag]) -> Option<String> {
     })
 }
 
-/// The condition `Adopted`, if AWS denied tagging at the adoption.
-pub(crate) fn tagging_denied_condition(status: &InstanceGroupStatus) -> Option<&Condition> {
-    let adopted = status.conditions.iter().find(|c| c.r#type == condition::ADOPTED);
-    adopted.filter(|c| c.reason.as_deref().map(condition::current_reason) == Some(condition::TAGGING_DENIED))
+/// Whether AWS denied tagging at the adoption. In a status of an earlier release, only the condition `Adopted` says so.
+pub(crate) fn is_tagging_denied(status: &InstanceGroupStatus) -> bool {
+    let is_denied = |c: &Condition| {
+        c.r#type == condition::ADOPTED
+            && c.reason.as_deref().map(condition::current_reason) == Some(condition::TAGGING_DENIED)
+    };
+    status.managed.as_ref().is_some_and(|managed| managed.tagging_denied) || status.conditions.iter().any(is_denied)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::api::ManagedAttributes;
 
     #[test]
-    fn tagging_denied_condition_accepts_the_old_reason() {
+    fn denied_tags_of_an_earlier_release_are_tried_again() {
         for (reason, found) in
             [("TaggingDenied", true), ("NotTagged", true), ("ResourcesAdopted", false), ("TakenOver", false)]
         {
             let adopted = Condition::new(condition::ADOPTED, true, reason, "");
             let status = InstanceGroupStatus { conditions: vec![adopted], ..InstanceGroupStatus::default() };
-            assert_eq!(tagging_denied_condition(&status).is_some(), found, "{reason}");
+            assert_eq!(is_tagging_denied(&status), found, "{reason}");
         }
+        let managed = Some(ManagedAttributes { tagging_denied: true, ..ManagedAttributes::default() });
+        assert!(is_tagging_denied(&InstanceGroupStatus { managed, ..InstanceGroupStatus::default() }));
     }
 }

@@ -460,6 +460,9 @@ pub struct ManagedAttributes {
     /// had the names that the controller derives.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub adopted: Option<AdoptedResources>,
+    /// If true, AWS denied the ownership tags of adopted resources, and the controller tries them again.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "std::ops::Not::not")]
+    pub tagging_denied: bool,
 }
 
 /// The controller deletes a managed node group for this reason, to create it again.

@@ -269,6 +269,32 @@ fn missing_tags_are_reported_until_present() {
     assert_eq!(adopted(&status_after(&tagged)), ("ResourcesAdopted".to_owned(), "adopted".to_owned()));
 }
 
+/// A status of an earlier release is written once, and a denial that ended is no longer on record.
+#[test]
+fn denied_tags_are_on_record_while_the_condition_reports_them() {
+    let after = |old: &InstanceGroupStatus, report: &Report| -> InstanceGroupStatus {
+        let mut status = json!(old);
+        instance_manager::api::apply_merge_patch(&mut status, report.patch.as_ref().expect("a patch"));
+        serde_json::from_value(status).expect("a status")
+    };
+    let is_recorded = |status: &InstanceGroupStatus| status.managed.as_ref().expect("a record").tagging_denied;
+    let adopted = Condition::new("Adopted", true, "NotTagged", "adopted");
+    let before: InstanceGroupStatus =
+        serde_json::from_value(json!({"managed": {}, "conditions": [adopted]})).expect("a status");
+    let denied = after(&before, &report_for(&before, Outcome::Converged));
+    assert!(is_recorded(&denied));
+    assert_eq!(report_for(&denied, Outcome::Converged).patch, None);
+    let note = ConditionUpdate {
+        condition_type: "Adopted",
+        status: true,
+        reason: "ResourcesAdopted".into(),
+        message: "adopted".into(),
+    };
+    let retried = Plan { condition_updates: vec![note], ..plan(Outcome::Converged) };
+    let tagged = report(&denied, &applied(retried, None), None, NOW);
+    assert!(!is_recorded(&after(&denied, &tagged)));
+}
+
 /// Reported as progress, denied tags would be retried immediately.
 #[test]
 fn only_denied_tags_is_blocked() {

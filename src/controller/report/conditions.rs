@@ -1,10 +1,13 @@
 //! Conditions of an outcome, and the events of their transitions.
 
+use serde_json::{Value, json};
+
 use super::outcome::missing_permissions;
-use crate::api::Condition;
 use crate::api::names::condition;
+use crate::api::{Condition, InstanceGroupStatus};
 use crate::apply::Applied;
 use crate::boundaries::OverriddenValue;
+use crate::ownership;
 use crate::plan::{ConditionUpdate, Outcome, Reason};
 use crate::util::text::shorten;
 
@@ -159,6 +162,24 @@ pub(super) fn with_tag_denied(mut update: ConditionUpdate, applied: &Applied) ->
         update.reason = condition::TAGGING_DENIED.into();
     }
     update
+}
+
+/// Whether a denial of tags stays as it was reported: a pass that failed before it tried the tags has nothing new to
+/// report about them.
+pub(super) fn keeps_tagging_denial(old: &InstanceGroupStatus, applied: &Applied) -> bool {
+    !applied.is_complete() && ownership::is_tagging_denied(old)
+}
+
+/// Records whether AWS denied tagging, as the condition `Adopted` reports it. Without a record, nothing is adopted.
+pub(super) fn record_tagging_denial(status: &mut Value, old: &InstanceGroupStatus, applied: &Applied) {
+    let Some(managed) = status.get_mut("managed").and_then(Value::as_object_mut) else { return };
+    let is_adoption = |update: &ConditionUpdate| update.condition_type == condition::ADOPTED;
+    let is_reported = applied.plan.condition_updates.iter().any(is_adoption) && !keeps_tagging_denial(old, applied);
+    let is_denied = if is_reported { !applied.tag_denials.is_empty() } else { ownership::is_tagging_denied(old) };
+    match is_denied {
+        true => managed.insert("taggingDenied".to_owned(), json!(true)),
+        false => managed.remove("taggingDenied"),
+    };
 }
 
 /// Limits a message to 2000 characters.

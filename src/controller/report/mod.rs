@@ -13,8 +13,8 @@ use serde_json::{Value, json};
 
 pub use self::conditions::BoundariesSummary;
 use self::conditions::{
-    Readiness, boundaries_condition, boundaries_unavailable_update, locked_update, standard_conditions, truncate,
-    with_tag_denied,
+    Readiness, boundaries_condition, boundaries_unavailable_update, keeps_tagging_denial, locked_update,
+    record_tagging_denial, standard_conditions, truncate, with_tag_denied,
 };
 use self::drain_blocked::drain_blocked_update;
 use self::object_events::object_events;
@@ -27,7 +27,6 @@ use self::transitions::Transitions;
 use crate::api::names::condition;
 use crate::api::{Condition, CurrentState, InstanceGroupStatus, apply_merge_patch, diff_merge_patch};
 use crate::apply::{Applied, StepError};
-use crate::ownership;
 use crate::plan::{
     Event, EventReason, IamStep, ObjectEvent, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, StatusUpdate, Step,
 };
@@ -83,6 +82,7 @@ pub fn report(
     let Transitions { conditions, events, ended: ended_conditions, .. } = transitions;
     let transition_events = select_events(events, old, &outcome, &others, &status);
     status["conditions"] = json!(conditions);
+    record_tagging_denial(&mut status, old, applied);
     let patch = status_patch(&before, status, old);
     let is_newly_blocked = transition_events.iter().any(|event| event.has_reason(EventReason::DrainBlocked));
     let object_events = object_events(applied, is_newly_blocked);
@@ -176,12 +176,11 @@ fn new_conditions(
     }));
     conditions.extend(boundaries.map(boundaries_condition));
     let exists = |kind: &str| old.conditions.iter().any(|c| c.r#type == kind);
-    // A reconcile that failed before it tried the tags has nothing new to report about them.
-    let tags_not_attempted = !applied.is_complete() && ownership::tagging_denied_condition(old).is_some();
+    let keeps_denial = keeps_tagging_denial(old, applied);
     let updates = plan
         .condition_updates
         .iter()
-        .filter(|update| !(tags_not_attempted && update.condition_type == condition::ADOPTED))
+        .filter(|update| !(keeps_denial && update.condition_type == condition::ADOPTED))
         .map(|update| with_tag_denied(update.clone(), applied))
         .chain(drain_blocked_update(applied, outcome))
         .chain([locked_update(outcome)])

@@ -12,7 +12,7 @@ use super::{names, observed, warm_pool};
 use crate::api::{AdoptedResources, TemplateStatus};
 use crate::aws::{LaunchTemplate, ScalingGroup, Tag, TemplateData};
 use crate::ownership;
-use crate::ownership::{has_ownership_tags, tagging_denied_condition};
+use crate::ownership::{has_ownership_tags, is_tagging_denied};
 use crate::plan::EksStep;
 use crate::plan::{Drift, IamStep, PlanBuilder};
 use crate::provisioner::role_region::RegionClaim;
@@ -156,7 +156,7 @@ pub(crate) fn retry_tagging(input: &PlanInput, group: &ScalingGroup, builder: &m
     if input.observed.tag_retry_pending {
         return;
     }
-    if tagging_denied_condition(input.status).is_none() {
+    if !is_tagging_denied(input.status) {
         return;
     }
     let (r, state) = (input.resolved, input.observed);

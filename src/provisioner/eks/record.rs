@@ -105,6 +105,7 @@ fn managed_attributes(input: &PlanInput, joined: &JoinPlan, old: &ManagedAttribu
         role_region: role_region(input, old),
         role_exchanged_at: input.observed.previous_roles.exchanged_at.map(|at| at.to_string()),
         adopted: old.adopted.clone(),
+        tagging_denied: old.tagging_denied,
         leaving_subnets: subnets::in_use(r, input.observed, input.status),
         standby_at: old.standby_at.clone().filter(|_| !standby.is_empty()),
         standby: standby.into_iter().collect(),

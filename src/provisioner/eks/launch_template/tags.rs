@@ -2,7 +2,7 @@
 
 use crate::api::InstanceGroupStatus;
 use crate::aws::ScalingGroup;
-use crate::ownership::{has_foreign_tags, has_ownership_tags, tagging_denied_condition};
+use crate::ownership::{has_foreign_tags, has_ownership_tags, is_tagging_denied};
 use crate::plan::{Drift, EksStep, PlanBuilder, Step};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed::ObservedState;
@@ -19,7 +19,7 @@ pub(crate) fn are_removed(
     let ownership = &resolved.ownership_tags;
     let recorded = status.template.as_ref().and_then(|template| template.id.as_ref());
     let pinned = group.template.as_ref().map(|pin| &pin.id);
-    tagging_denied_condition(status).is_none()
+    !is_tagging_denied(status)
         && state.template.as_ref().is_some_and(|template| {
             pinned == Some(&template.id)
                 && recorded == Some(&template.id)

@@ -35,7 +35,7 @@ use crate::aws::{
     AwsError, Instance, InstanceProfile, InstanceState, LaunchTemplate, LifecycleHook, ScalingActivity, ScalingGroup,
     TemplateData, TemplatePin,
 };
-use crate::ownership::{has_ownership_tags, tagging_denied_condition};
+use crate::ownership::{has_ownership_tags, is_tagging_denied};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views};
 use crate::provisioner::rejected_fields::Part;
 use crate::provisioner::role_region::RegionClaim;
@@ -184,7 +184,7 @@ async fn verify_role_ownership(
     o.inventory.upsert_profile(profile.clone());
     // Neither is read again for the tag in the steady state.
     let is_claimed = matches!(claim_of(resolved, state), Some(RegionClaim::Tagged | RegionClaim::Claimable));
-    if !is_claimed || tagging_denied_condition(status).is_some() || state.tag_retry_pending {
+    if !is_claimed || is_tagging_denied(status) || state.tag_retry_pending {
         o.process_state.set_role_region_checked(&key);
     }
     Ok(())
@@ -521,7 +521,7 @@ async fn launch_configuration(
     let Some(name) = launch_configuration::current_name(group).or_else(old) else { return Ok(None) };
     let keeps_version = resolved.broken.contains(Part::Launch) && status.managed.is_some();
     if (keeps_version || launch_configuration::matches_adoption(resolved, status, name))
-        && tagging_denied_condition(status).is_none()
+        && !is_tagging_denied(status)
         && resolved.desired.rolling_update.rotate_at.is_none_or(|at| at > o.now)
     {
         return Ok(None);

@@ -7,7 +7,7 @@ use serde_json::json;
 
 use crate::api::AdoptedResources;
 use crate::aws::{InstanceProfile, Role, Tag};
-use crate::ownership::{has_ownership_tags, tagging_denied_condition};
+use crate::ownership::{has_ownership_tags, is_tagging_denied};
 use crate::plan::{IamStep, Outcome, PlanBuilder, Reason};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed::ObservedState;
@@ -52,7 +52,7 @@ pub(crate) fn plan_claim(input: &PlanInput, builder: &mut PlanBuilder) {
         return;
     };
     let is_proven = foreign_resource(r, state, input.status).is_none();
-    if !r.own_role || !is_proven || tagging_denied_condition(input.status).is_some() || state.tag_retry_pending {
+    if !r.own_role || !is_proven || is_tagging_denied(input.status) || state.tag_retry_pending {
         return;
     }
     match claim {
