@@ -63,6 +63,8 @@ pub struct PlanBuilder {
     later_outcomes: Vec<Outcome>,
     /// Whether the rotation was planned, which decides about the nodes in progress.
     pub rotation_planned: bool,
+    /// Whether the plan starts an update of a managed node group, which takes the place of the recorded one.
+    pub starts_update: bool,
     /// Writes that were repeated without effect. [`PlanBuilder::has_changes`] does not count them if no node depends on
     /// them.
     pub ineffective: BTreeSet<Write>,

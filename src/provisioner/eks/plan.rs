@@ -170,7 +170,8 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
     } else {
         versions::plan_template(input, group, builder)
     };
-    update_scaling_group(input, group, template, builder);
+    let launches_others = update_scaling_group(input, group, template, builder);
+    warm_pool::forget_current_pool(input, group, launches_others, builder);
     attributes::plan_attributes(input, group, builder);
     launch_configuration::migrate::delete_unused(input, group, builder);
     tags::restore(input, group, builder);
@@ -316,12 +317,13 @@ fn record_spot_recommendation(input: &PlanInput, builder: &mut PlanBuilder) {
 }
 
 /// Updates sizes, subnets, purchase options and template version in one step, between the steps of the launch template.
+/// Returns whether instances launch from another version, or into other subnets, after it.
 fn update_scaling_group(
     input: &PlanInput,
     group: &ScalingGroup,
     template: TemplateContribution,
     builder: &mut PlanBuilder,
-) {
+) -> bool {
     let mut reasons = Vec::new();
     let mut change = ScalingGroupChange::default();
     let has_weight_blocker = weights::blocker(input, group).is_some();
@@ -345,6 +347,7 @@ fn update_scaling_group(
     reasons.extend(purchase_reasons);
     builder.steps.extend(template.steps);
     mixed_instances::record_pool(input, change.mixed.as_ref(), builder);
+    let launches_others = pin.is_some() || change.subnets.is_some();
     if change != ScalingGroupChange::default() || pin.is_some() {
         let reasons = match template.repin_reasons {
             Some(repin) => repin.into_iter().chain(reasons).collect(),
@@ -353,6 +356,7 @@ fn update_scaling_group(
         builder.push_with_reasons(EksStep::UpdateGroup { group: group.name.clone(), change, pin }, reasons);
     }
     builder.steps.extend(template.cleanup);
+    launches_others
 }
 
 /// The difference when the group is not pinned to this version yet. The apply names a new one once it is created.

@@ -12,7 +12,7 @@ use crate::api::rfc3339;
 use crate::api::status::MAX_LISTED_INSTANCES;
 use crate::aws::nodegroup::{Nodegroup, NodegroupIssue, NodegroupStatus, NodegroupUpdate, UpdateStatus};
 use crate::aws::{InstanceState, TemplatePin};
-use crate::plan::{Event, EventReason, NodegroupStep, Outcome, Phase, PlanBuilder, Reason, Step, waiting};
+use crate::plan::{Event, EventReason, Outcome, Phase, PlanBuilder, Reason, waiting};
 use crate::provisioner::launch_failures;
 use crate::rotation::NodeInstance;
 use crate::rotation::node_health::{ReadyLimits, unready_nodes};
@@ -221,7 +221,7 @@ pub(crate) fn check_readiness(input: &PlanInput, group: &ObservedNodegroup, buil
 /// Records when the recorded update was first seen to have failed, unless the plan starts another one.
 pub(crate) fn record_failed_update(input: &PlanInput, builder: &mut PlanBuilder) {
     let has_failed = input.observed.update.as_ref().is_some_and(is_failed);
-    let is_over = builder.status_update.fields.contains_key("updateOf") || starts_update(builder);
+    let is_over = builder.status_update.fields.contains_key("updateOf") || builder.starts_update;
     if has_failed && input.status.update_failed_at.is_none() && !is_over {
         builder.status_update.fields.insert("updateFailedAt".into(), json!(rfc3339(input.now)));
     }
@@ -235,13 +235,6 @@ pub(crate) fn forget_update(input: &PlanInput, builder: &mut PlanBuilder) {
     }
 }
 
-fn starts_update(builder: &PlanBuilder) -> bool {
-    builder.steps.iter().any(|planned| {
-        let Step::Nodegroup(step) = &planned.step else { return false };
-        matches!(step, NodegroupStep::UpdateNodegroup { .. } | NodegroupStep::UpdateNodegroupVersion { .. })
-    })
-}
-
 /// Publishes the end of the recorded update once, and forgets it, unless the plan starts another one.
 pub(crate) fn report_completed_update(input: &PlanInput, partitioned: &Partition, builder: &mut PlanBuilder) {
     let recorded = input.observed.update.as_ref().filter(|_| input.status.update_of.is_some());
@@ -251,7 +244,7 @@ pub(crate) fn report_completed_update(input: &PlanInput, partitioned: &Partition
     let message =
         format!("EKS has completed the update {} ({}) of the node group{name}{since}", update.id, update.kind);
     builder.events.push(Event::normal(EventReason::NodeGroupUpdated, message));
-    if !starts_update(builder) {
+    if !builder.starts_update {
         forget_update(input, builder);
     }
 }

@@ -112,6 +112,7 @@ pub(crate) fn plan_config_update(
         NodegroupStep::UpdateNodegroup { nodegroup, change, token, change_hash, disrupts_nodes },
         reasons,
     );
+    builder.starts_update = true;
     builder.set_outcome_once(waiting(Phase::Modifying, "EKS is updating the node group in place"));
 }
 
@@ -314,6 +315,7 @@ pub(crate) fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup
     let nodegroup = current.name().clone();
     let token = client_token(&spec.id.uid, &json!([nodegroup, to]), last_update_id(input));
     builder.push_with_reasons(NodegroupStep::UpdateNodegroupVersion { nodegroup, to, token, change_hash }, reasons);
+    builder.starts_update = true;
     builder.set_outcome_once(waiting(Phase::Rotating, format!("EKS is starting an update: {}", drift.join("; "))));
 }
 

@@ -3,7 +3,7 @@
 use crate::api::InstanceGroupStatus;
 use crate::aws::ScalingGroup;
 use crate::ownership::{has_foreign_tags, has_ownership_tags, is_tagging_denied};
-use crate::plan::{Drift, EksStep, PlanBuilder, Step};
+use crate::plan::{Drift, EksStep, PlanBuilder};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed::ObservedState;
 use crate::provisioner::eks::resolve::ResolvedGroup;
@@ -35,7 +35,7 @@ pub(crate) fn restore(input: &PlanInput, group: &ScalingGroup, builder: &mut Pla
     }
     let Some(template) = &input.observed.template else { return };
     // An adoption in the same plan tags it already.
-    if builder.steps.iter().any(|planned| matches!(planned.step, Step::Eks(EksStep::TagTemplate { .. }))) {
+    if builder.adoption.is_some() {
         return;
     }
     let tags = input.resolved.ownership_tags.clone();

@@ -55,20 +55,22 @@ pub(crate) fn excluded_by(input: &PlanInput, group: &ScalingGroup) -> Option<&'s
 }
 
 /// Removes the record that the pool is current once that is no longer so, and before it ends. Otherwise a change that is
-/// reverted would find the old record, and instances of the pool that were launched meanwhile would stay.
-fn forget_current_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
+/// reverted would find the old record, and instances of the pool that were launched meanwhile would stay. The plan
+/// ends it if instances launch from another version, or into other subnets, after it (`launches_others`).
+pub(crate) fn forget_current_pool(
+    input: &PlanInput,
+    group: &ScalingGroup,
+    launches_others: bool,
+    builder: &mut PlanBuilder,
+) {
     let Some(recorded) = input.status.template.as_ref().and_then(|t| t.warm_pool.as_ref()) else { return };
-    let ends_it = |planned: &PlannedStep| match &planned.step {
-        Step::Eks(EksStep::UpdateGroup { change, pin, .. }) => pin.is_some() || change.subnets.is_some(),
-        _ => false,
-    };
-    let is_ending = builder.steps.iter().any(ends_it);
-    if !is_ending && current_version_key(input.resolved, group, input.status, input.now).as_ref() == Some(recorded) {
+    let current = current_version_key(input.resolved, group, input.status, input.now);
+    if !launches_others && current.as_ref() == Some(recorded) {
         return;
     }
     let template = builder.status_update.fields.get_mut("template").and_then(|template| template.as_object_mut());
     let in_status = template.map(|template| template.remove("warmPool")).is_some();
-    if is_ending || !in_status {
+    if launches_others || !in_status {
         builder.recorded.get_or_insert_with(|| json!({}))["template"]["warmPool"] = json!(null);
     }
 }
@@ -80,7 +82,6 @@ pub(crate) fn plan_pool(
     managed: &ManagedAttributes,
     builder: &mut PlanBuilder,
 ) {
-    forget_current_pool(input, group, builder);
     match (&input.resolved.desired.warm_pool, &group.warm_pool) {
         (Some(_), Some(found)) if found.deleting => builder.set_outcome_once(waiting(
             Phase::Modifying,
