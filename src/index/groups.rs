@@ -18,10 +18,11 @@ pub use crate::index::profile_queue::QueuePosition;
 
 /// Groups by the resources that they share.
 #[derive(Default)]
-pub struct GroupIndex(RwLock<Inner>);
+pub struct GroupIndex(RwLock<IndexedGroups>);
 
+/// The indexed values of all groups, and the groups that have each of them.
 #[derive(Default)]
-pub(super) struct Inner {
+pub(super) struct IndexedGroups {
     pub(super) entries: HashMap<String, IndexedGroup>,
     by_aws_auth_role: ReverseIndex,
     by_access_entry_role: ReverseIndex,
@@ -136,11 +137,11 @@ impl ReverseIndex {
 }
 
 impl GroupIndex {
-    pub(super) fn read(&self) -> RwLockReadGuard<'_, Inner> {
+    pub(super) fn read(&self) -> RwLockReadGuard<'_, IndexedGroups> {
         self.0.read().expect("lock is not poisoned")
     }
 
-    fn write(&self) -> RwLockWriteGuard<'_, Inner> {
+    fn write(&self) -> RwLockWriteGuard<'_, IndexedGroups> {
         self.0.write().expect("lock is not poisoned")
     }
 
@@ -323,7 +324,7 @@ impl GroupIndex {
     }
 }
 
-impl Inner {
+impl IndexedGroups {
     fn insert(&mut self, key: String, entry: IndexedGroup) {
         entry.aws_auth_roles.iter().for_each(|role| self.by_aws_auth_role.insert(role, &key));
         entry.access_entry_roles.iter().for_each(|role| self.by_access_entry_role.insert(role, &key));

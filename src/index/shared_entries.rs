@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::groups::{GroupIndex, Inner};
+use super::groups::{GroupIndex, IndexedGroups};
 
 /// What an active group does with the join entry of a role that it no longer uses.
 #[derive(Debug, PartialEq)]
@@ -59,7 +59,7 @@ impl GroupIndex {
 }
 
 /// The last by name waits for the others. A group that remains, or whose deletion is stalled, keeps what is shared.
-fn order_among<'a>(inner: &Inner, users: impl Iterator<Item = &'a String>, key: &str) -> DeletionOrder {
+fn order_among<'a>(inner: &IndexedGroups, users: impl Iterator<Item = &'a String>, key: &str) -> DeletionOrder {
     let is_deleting = |other: &String| inner.entries.get(other).is_some_and(|entry| entry.is_deleting);
     let mut next: Option<&String> = None;
     for other in users.filter(|other| other.as_str() != key) {

@@ -23,11 +23,12 @@ const LOST_NODE_RETENTION: SignedDuration = SignedDuration::from_hours(24);
 /// The nodes that the watch has returned.
 #[derive(Default)]
 pub struct NodeIndex {
-    inner: Mutex<Inner>,
+    inner: Mutex<KnownNodes>,
 }
 
+/// The nodes with what the watch returned of them before.
 #[derive(Default)]
-struct Inner {
+struct KnownNodes {
     nodes: NodesByInstance,
     /// Built during a relist and swapped in when it is complete, so that readers never see a partial list.
     relisted: Option<NodesByInstance>,
@@ -38,7 +39,7 @@ struct Inner {
     synced: bool,
 }
 
-impl Inner {
+impl KnownNodes {
     /// Remembers that the Node of an instance is gone, and forgets old ones.
     fn record_lost_node(&mut self, instance: &str, node: &NodeView) {
         let now = Timestamp::now();

@@ -33,13 +33,14 @@ use crate::util::lookup::Lookup;
 /// Clocks and counters by group and by node.
 #[derive(Default)]
 pub struct ProcessState {
-    inner: Mutex<Inner>,
+    inner: Mutex<TrackedState>,
     /// The image aliases that groups use.
     pub(crate) image_aliases: ImageAliases,
 }
 
+/// What the process keeps of groups, nodes and clusters.
 #[derive(Default)]
-struct Inner {
+struct TrackedState {
     groups: HashMap<String, GroupState>,
     nodes: HashMap<String, DrainClocks>,
     clock_jumps: ClockJumps,
@@ -122,7 +123,7 @@ struct GroupState {
 }
 
 impl ProcessState {
-    fn with<T>(&self, update: impl FnOnce(&mut Inner) -> T) -> T {
+    fn with<T>(&self, update: impl FnOnce(&mut TrackedState) -> T) -> T {
         update(&mut self.inner.lock().expect("lock is not poisoned"))
     }
 

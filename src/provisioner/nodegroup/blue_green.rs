@@ -18,7 +18,7 @@ use crate::plan::{
 use crate::rotation::drain;
 use crate::rotation::drain::{AtTimeout, DrainAction, DrainPolicy};
 use crate::rotation::rolling_update;
-use crate::rotation::rolling_update::report::{Scope, report};
+use crate::rotation::rolling_update::report::{RotatedNodes, report};
 use crate::rotation::rolling_update::{Candidates, RollingUpdateDecision, RotationState, WarmPoolRotation, decide};
 use crate::rotation::{NodeInstance, NodeView};
 use crate::util::counted::are;
@@ -111,7 +111,7 @@ pub(crate) fn drain_outgoing(
     let outgoing_nodes = members.len() - current.members.len();
     let mut decision = decide(&rolling_update_input(input, current, &members, outgoing_nodes));
     if outgoing.is_empty() {
-        return report(&members, decision, &Scope::Outdated, builder);
+        return report(&members, decision, &RotatedNodes::Outdated, builder);
     }
     decision.steps.retain(|step| !matches!(step, NodeStep::Terminate { .. }));
     let has_started = !decision.steps.is_empty() || has_disruption_record(input, &members[current.members.len()..]);
@@ -129,7 +129,7 @@ pub(crate) fn drain_outgoing(
         let kept = outgoing.iter().filter(|group| group.nodegroup.status != NodegroupStatus::Deleting);
         let total = kept.flat_map(|group| &group.members).filter(is_running).count();
         let drained = total.saturating_sub(outgoing_nodes);
-        report(&members, decision, &Scope::OldGroups { drained, total }, builder);
+        report(&members, decision, &RotatedNodes::OldGroups { drained, total }, builder);
         if let Some(message) = remaining_message(outgoing, &members[current.members.len()..]) {
             builder.set_outcome_once(waiting(Phase::Rotating, message));
         }

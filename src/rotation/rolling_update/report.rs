@@ -13,7 +13,7 @@ use crate::plan::{
 use crate::rotation::members::NodeInstance;
 
 /// Which nodes a rotation takes out of service, for its messages.
-pub(crate) enum Scope {
+pub(crate) enum RotatedNodes {
     /// Outdated nodes, which Auto Scaling replaces one by one.
     Outdated,
     /// The nodes of the old node groups. Those of the new one run already, so they are no progress.
@@ -31,7 +31,7 @@ pub(crate) enum Scope {
 pub(crate) fn report(
     members: &[NodeInstance],
     decision: RollingUpdateDecision,
-    scope: &Scope,
+    rotated: &RotatedNodes,
     builder: &mut PlanBuilder,
 ) {
     let outdated = members.iter().filter(|m| !m.reasons.is_empty()).count();
@@ -43,12 +43,12 @@ pub(crate) fn report(
             _ => return Vec::new(),
         };
         let member = members.iter().find(|m| m.instance.id == *id);
-        match scope {
+        match rotated {
             // One in standby was replaced, and is not surplus.
-            Scope::Surplus(_, reason) if member.is_some_and(|m| !m.instance.state.is_standby()) => {
+            RotatedNodes::Surplus(_, reason) if member.is_some_and(|m| !m.instance.state.is_standby()) => {
                 vec![reason.clone()]
             }
-            Scope::Surplus(..) | Scope::Outdated | Scope::OldGroups { .. } => {
+            RotatedNodes::Surplus(..) | RotatedNodes::Outdated | RotatedNodes::OldGroups { .. } => {
                 member.map(|m| m.reasons.clone()).unwrap_or_default()
             }
         }
@@ -82,14 +82,14 @@ pub(crate) fn report(
     }
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
     let summary = || format!("{outdated} of {} nodes are outdated ({})", members.len(), outdated_by(members));
-    let (progress, summary) = match scope {
-        Scope::Surplus(nodes, _) => {
+    let (progress, summary) = match rotated {
+        RotatedNodes::Surplus(nodes, _) => {
             (format!("maxSize is exceeded by {nodes}"), format!("maxSize is exceeded by {nodes}"))
         }
-        Scope::OldGroups { drained, total } => {
+        RotatedNodes::OldGroups { drained, total } => {
             (format!("rotating: {drained} of {total} old nodes are drained"), summary())
         }
-        Scope::Outdated => (progress(members), summary()),
+        RotatedNodes::Outdated => (progress(members), summary()),
     };
     match decision.state {
         RotationState::Idle if has_steps => builder.set_outcome_once(Outcome::Progressing {

@@ -25,7 +25,7 @@ use crate::provisioner::launch_failures;
 use crate::provisioner::rejected_fields::Part;
 use crate::rotation::NodeInstance;
 use crate::rotation::drain::{AtTimeout, DrainPolicy};
-use crate::rotation::rolling_update::report::{Scope, report};
+use crate::rotation::rolling_update::report::{RotatedNodes, report};
 use crate::rotation::rolling_update::settings::IntOrPercent;
 use crate::rotation::rolling_update::{
     Candidates, RollingUpdateDecision, RollingUpdateInput, RotationState, WarmPoolRotation, decide,
@@ -72,8 +72,8 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         keep_drain_blocked(input, builder);
     }
     if !is_left_to_strategy(input, &members, &decision, candidates) {
-        let scope = if surplus > 0 { Scope::Surplus(surplus, shrinks()) } else { Scope::Outdated };
-        report(&members, decision, &scope, builder);
+        let rotated = if surplus > 0 { RotatedNodes::Surplus(surplus, shrinks()) } else { RotatedNodes::Outdated };
+        report(&members, decision, &rotated, builder);
     }
     if let Some(outcome) = superseded {
         builder.set_outcome_once(outcome);
