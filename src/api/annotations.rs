@@ -1,5 +1,5 @@
 //! Annotations below the controller's prefix: those that have no effect (unknown names, and values that are not
-//! understood), and the labels in `default-labels`.
+//! understood) or another one than is likely meant, and the labels in `default-labels`.
 
 use std::collections::BTreeMap;
 
@@ -190,6 +190,11 @@ fn problem(key: &str, value: &str) -> Option<String> {
     if let Some(wrong) = wrong {
         return Some(format!("{key} has no effect: {wrong}"));
     }
+    if key == annotation::WINDOW && parse_window(trimmed).is_ok_and(|window| window.has_equal_times()) {
+        return Some(format!(
+            "{key} {trimmed:?} ends when it begins, so it is open for 24 hours; write another time, or 00:00-24:00"
+        ));
+    }
     match classify_name(key) {
         AnnotationName::Foreign | AnnotationName::Known => None,
         AnnotationName::Unknown { likely: Some(near) } => {
@@ -323,6 +328,14 @@ mod tests {
             let selected = ignored_on_group(&annotations, &json!({"provisioner": kind}), |_| true);
             assert_eq!(selected, [""; 0], "a conditional may select by them");
         }
+    }
+
+    /// A tenant who closes a window by equal times would have nodes replaced all day.
+    #[test]
+    fn window_that_ends_when_it_begins_is_reported() {
+        let found = messages(&[("window", "sat 02:00-02:00 UTC")]);
+        assert!(found.len() == 1 && found[0].contains("so it is open for 24 hours"), "{found:?}");
+        assert_eq!(messages(&[("window", "sat 00:00-24:00 UTC")]), [""; 0]);
     }
 
     /// A user who writes "yes" as the confirmation waits for a deletion that the controller never starts.

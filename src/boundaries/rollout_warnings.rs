@@ -26,6 +26,19 @@ pub(super) fn warn_about_equal_selectors(section: &Section, waves: &[Wave], warn
     }
 }
 
+/// Warns about windows that end at the time at which they begin: they are open for a whole day, not closed.
+pub(super) fn warn_about_whole_days(section: &Section, policy: &RolloutPolicy, warnings: &mut Vec<ConfigWarning>) {
+    let of_waves = policy.waves.iter().enumerate();
+    let of_waves = of_waves.map(|(index, wave)| (format!("waves[{index}].windows"), &wave.windows));
+    for (list, windows) in [("windows".to_owned(), &policy.windows)].into_iter().chain(of_waves) {
+        for (index, _) in windows.iter().enumerate().filter(|(_, window)| window.has_equal_times()) {
+            let message = "is the same as from, so the window is open for 24 hours";
+            let remedy = || "write another time, or for the whole day \"00:00\" to \"24:00\"".to_owned();
+            section.warn(&format!("{list}[{index}].to"), message, remedy, warnings);
+        }
+    }
+}
+
 /// Warns about delays by cluster in a process that does not know its cluster.
 pub(super) fn warn_about_delays(
     section: &Section,

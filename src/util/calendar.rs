@@ -58,6 +58,12 @@ pub(crate) enum WindowState {
 }
 
 impl Window {
+    /// Whether it is open for 24 hours because it ends at the time of day at which it begins. From midnight, a whole day
+    /// is meant.
+    pub(crate) fn has_equal_times(&self) -> bool {
+        self.from == self.to && self.from != Time::midnight()
+    }
+
     fn is_open(&self, at: Timestamp) -> bool {
         let local = at.to_zoned(self.zone.clone());
         let (day, time) = (index(local.weekday()), local.time());

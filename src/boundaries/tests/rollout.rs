@@ -146,6 +146,31 @@ fn wave_with_the_selectors_of_an_earlier_one_is_warned_about() {
     }
 }
 
+/// The warnings about a policy that do not depend on the time.
+fn warnings_about(text: &str) -> Vec<String> {
+    let (_, warnings) = Boundaries::parse(&data(&[("rollout", text)])).expect("a policy");
+    warnings.iter().filter(|warning| warning.key == "rollout").map(ToString::to_string).collect()
+}
+
+/// An admin who closes a window by equal times would have nodes replaced all day.
+#[test]
+fn window_that_ends_when_it_begins_is_warned_about() {
+    let zero = "{from: '02:00', to: '02:00', zone: UTC}";
+    for (text, line, path) in [
+        (format!("windows:\n- {zero}"), 2, "windows[0].to"),
+        (format!("waves:\n- name: a\n  percent: 5\n- name: b\n  windows:\n  - {zero}"), 6, "waves[1].windows[0].to"),
+    ] {
+        let found = warnings_about(&text);
+        assert_eq!(found.len(), 1, "{found:?}");
+        let expected = format!("rollout line {line}: {path}: is the same as from, so the window is open for 24 hours;");
+        assert!(found[0].starts_with(&expected), "{found:?}");
+        assert!(found[0].ends_with("for the whole day \"00:00\" to \"24:00\""), "{found:?}");
+    }
+    for hours in ["from: '00:00', to: '24:00'", "from: '22:00', to: '04:00'"] {
+        assert_eq!(warnings_about(&format!("windows: [{{{hours}, zone: UTC}}]")), [""; 0], "{hours}");
+    }
+}
+
 /// Without the name of its cluster, a development cluster waits as long as production.
 #[test]
 fn delay_by_cluster_without_a_cluster_name_is_warned_about() {
