@@ -13,7 +13,7 @@ use super::{
     provenance::Boundary,
     rollout_checks::warn_about_checks,
     rollout_policy::RolloutPolicy,
-    rollout_warnings::{warn_about_delays, warn_about_equal_selectors, warn_about_times, warn_about_whole_days},
+    rollout_warnings::{warn_about_covered_waves, warn_about_delays, warn_about_times, warn_about_whole_days},
     section::Section,
     selector::AnnotationSelector,
 };
@@ -153,7 +153,7 @@ impl Boundaries {
             let conditional = parsed.conditionals.iter().map(|conditional| &conditional.defaults);
             let defaults = [&parsed.defaults].into_iter().chain(conditional);
             policy.budget.warn_about_batches(&rollout, defaults, &mut warnings);
-            warn_about_equal_selectors(&rollout, &policy.waves, &mut warnings);
+            warn_about_covered_waves(&rollout, &policy.waves, &mut warnings);
             warn_about_whole_days(&rollout, policy, &mut warnings);
         }
         warn_clashes(&listed_paths, &boundaries, &mut warnings);

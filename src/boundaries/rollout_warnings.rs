@@ -6,23 +6,38 @@ use super::error::ConfigWarning;
 use super::rollout_policy::{RolloutPolicy, Wave};
 use super::rollout_times::{Delay, MAX_URGENCY};
 use super::section::Section;
+use super::selector::AnnotationSelector;
 
-/// Warns about waves that are empty, because a wave before them has the same selectors. A wave with a percentage leaves
-/// groups to the others.
-pub(super) fn warn_about_equal_selectors(section: &Section, waves: &[Wave], warnings: &mut Vec<ConfigWarning>) {
+/// Warns about waves that are empty, because a wave before them selects all of their groups. A wave with a percentage
+/// leaves groups to the others. One that selects every group has a warning of its own.
+pub(super) fn warn_about_covered_waves(section: &Section, waves: &[Wave], warnings: &mut Vec<ConfigWarning>) {
     // The last wave takes all groups that are left, whatever its selectors are.
     let Some((_, limited)) = waves.split_last() else { return };
     for (index, wave) in limited.iter().enumerate() {
-        let has_selectors = wave.namespaces.is_some() || wave.groups.is_some();
-        let takes_all = |before: &&Wave| {
-            before.percent.is_none() && before.namespaces == wave.namespaces && before.groups == wave.groups
+        let covers = |before: &&Wave| {
+            let has_selectors = before.namespaces.is_some() || before.groups.is_some();
+            let is_narrower = narrows(&wave.namespaces, &before.namespaces) && narrows(&wave.groups, &before.groups);
+            before.percent.is_none() && has_selectors && is_narrower
         };
-        if let Some(before) = limited[..index].iter().find(takes_all).filter(|_| has_selectors) {
-            let name = &before.name;
-            let message = format!("is empty: wave {name} has the same selectors and takes all groups that they select");
-            let remedy = || format!("give it other selectors, or set percent in wave {name}");
-            section.warn(&format!("waves[{index}]"), &message, remedy, warnings);
-        }
+        let Some(before) = limited[..index].iter().find(covers) else { continue };
+        let name = &before.name;
+        let is_equal = narrows(&before.namespaces, &wave.namespaces) && narrows(&before.groups, &wave.groups);
+        let (selectors, remedy) = match is_equal {
+            true => ("the same selectors", "give it other selectors".to_owned()),
+            false => ("wider selectors", format!("move it before wave {name}")),
+        };
+        let message = format!("is empty: wave {name} has {selectors} and takes all groups that they select");
+        let remedy = || format!("{remedy}, or set percent in wave {name}");
+        section.warn(&format!("waves[{index}]"), &message, remedy, warnings);
+    }
+}
+
+/// Whether a selector matches nothing that another one does not; without a selector, every group matches.
+fn narrows(selector: &Option<AnnotationSelector>, other: &Option<AnnotationSelector>) -> bool {
+    match (selector, other) {
+        (_, None) => true,
+        (Some(selector), Some(other)) => selector.narrows(other),
+        (None, Some(_)) => false,
     }
 }
 

@@ -47,6 +47,11 @@ impl AnnotationSelector {
         })
     }
 
+    /// Whether it has each requirement of another selector, so that it matches nothing that the other one does not.
+    pub(crate) fn narrows(&self, other: &Self) -> bool {
+        other.0.iter().all(|requirement| self.0.contains(requirement))
+    }
+
     /// Whether a requirement is about the annotation with this key.
     pub(crate) fn has_key(&self, key: &str) -> bool {
         self.0.iter().any(|requirement| requirement.key() == key)

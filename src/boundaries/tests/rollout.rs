@@ -124,10 +124,10 @@ fn policy_that_never_opens_names_no_time() {
 
 /// An admin who copies a wave to narrow it waits for groups that never come to it.
 #[test]
-fn wave_with_the_selectors_of_an_earlier_one_is_warned_about() {
+fn wave_whose_groups_an_earlier_one_takes_is_warned_about() {
     let found = |waves: &str| {
         let (_, warnings) = Boundaries::parse(&data(&[("rollout", waves)])).expect("a policy");
-        let empty = warnings.iter().filter(|warning| warning.message.contains("has the same selectors"));
+        let empty = warnings.iter().filter(|warning| warning.message.contains("takes all groups"));
         empty.map(ToString::to_string).collect::<Vec<_>>()
     };
     let text = |first: &str, second: &str| {
@@ -135,11 +135,24 @@ fn wave_with_the_selectors_of_an_earlier_one_is_warned_about() {
     };
     let warned = found(&text("namespaces: 'tier = test'", "namespaces: 'tier=test', percent: 5"));
     assert_eq!(warned.len(), 1, "{warned:?}");
-    assert!(warned[0].starts_with("rollout line 3: waves[1]: is empty: wave a has"), "{warned:?}");
-    assert!(warned[0].ends_with("set percent in wave a"), "{warned:?}");
+    assert!(warned[0].starts_with("rollout line 3: waves[1]: is empty: wave a has the same selectors"), "{warned:?}");
+    assert!(warned[0].ends_with("give it other selectors, or set percent in wave a"), "{warned:?}");
+    for (first, second) in [
+        ("namespaces: 'tier = test'", "namespaces: 'team = x, tier = test'"),
+        ("namespaces: 'tier = test'", "namespaces: 'tier = test', groups: 'gpu'"),
+        ("groups: 'gpu'", "namespaces: 'tier = test', groups: 'gpu, !old'"),
+    ] {
+        let warned = found(&text(first, second));
+        assert_eq!(warned.len(), 1, "{first} {second}: {warned:?}");
+        assert!(warned[0].starts_with("rollout line 3: waves[1]: is empty: wave a has wider selectors"), "{warned:?}");
+        assert!(warned[0].ends_with("move it before wave a, or set percent in wave a"), "{warned:?}");
+        assert_eq!(found(&text(second, first)), [""; 0], "{second} before {first}");
+    }
     for (first, second) in [
         ("namespaces: 'tier = test', percent: 10", "namespaces: 'tier = test'"),
         ("namespaces: 'tier = test'", "groups: 'tier = test'"),
+        ("namespaces: 'tier = test', groups: 'gpu'", "groups: 'gpu, !old'"),
+        ("namespaces: 'tier = test'", "namespaces: 'tier = dev, team = x'"),
         ("percent: 1", "percent: 10"),
     ] {
         assert_eq!(found(&text(first, second)), [""; 0], "{first} {second}");
