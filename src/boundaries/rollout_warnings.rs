@@ -7,6 +7,7 @@ use super::rollout_policy::{RolloutPolicy, Wave};
 use super::rollout_times::{Delay, MAX_URGENCY};
 use super::section::Section;
 use super::selector::AnnotationSelector;
+use crate::util::calendar::Freeze;
 
 /// Warns about waves that are empty, because a wave before them selects all of their groups. A wave with a percentage
 /// leaves groups to the others. One that selects every group has a warning of its own.
@@ -50,6 +51,21 @@ pub(super) fn warn_about_whole_days(section: &Section, policy: &RolloutPolicy, w
             let message = "is the same as from, so the window is open for 24 hours";
             let remedy = || "write another time, or for the whole day \"00:00\" to \"24:00\"".to_owned();
             section.warn(&format!("{list}[{index}].to"), message, remedy, warnings);
+        }
+    }
+}
+
+/// The longest freeze, in days, that is not likely a mistake in a date.
+const MAX_FREEZE_DAYS: i64 = 366;
+
+/// Warns about freezes whose last day is likely of a wrong year.
+pub(super) fn warn_about_long_freezes(section: &Section, freezes: &[Freeze], warnings: &mut Vec<ConfigWarning>) {
+    for (index, freeze) in freezes.iter().enumerate() {
+        let days = freeze.to.duration_since(freeze.from).as_hours() / 24;
+        if days > MAX_FREEZE_DAYS {
+            let message = format!("`{}` is {days} days after from, and no node is replaced in between", freeze.to);
+            let remedy = || "write the last frozen day, within a year".to_owned();
+            section.warn(&format!("freezes[{index}].to"), &message, remedy, warnings);
         }
     }
 }

@@ -184,6 +184,19 @@ fn window_that_ends_when_it_begins_is_warned_about() {
     }
 }
 
+/// A wrong year would leave a cluster without security fixes until then.
+#[test]
+fn freeze_of_more_than_a_year_is_warned_about() {
+    let freeze = |to: &str| format!("freezes:\n- {{from: 2026-12-18, to: {to}, zone: UTC}}");
+    let found = warnings_about(&freeze("2072-01-04"));
+    assert_eq!(found.len(), 1, "{found:?}");
+    assert!(found[0].starts_with("rollout line 2: freezes[0].to: `2072-01-04` is 16453 days after from"), "{found:?}");
+    assert!(found[0].ends_with("write the last frozen day, within a year"), "{found:?}");
+    for to in ["2027-01-04", "2027-12-19"] {
+        assert_eq!(warnings_about(&freeze(to)), [""; 0], "{to}");
+    }
+}
+
 /// Without the name of its cluster, a development cluster waits as long as production.
 #[test]
 fn delay_by_cluster_without_a_cluster_name_is_warned_about() {
