@@ -53,6 +53,12 @@ pub(super) fn matches_any_glob(globs: &[String], text: &str) -> bool {
     globs.iter().any(|glob| matches_glob(glob, text))
 }
 
+/// Whether a glob matches every text that another one matches. With a `?`, only its equal counts.
+pub(super) fn covers_glob(glob: &str, other: &str) -> bool {
+    // What stands for the star of the other one is a part of what the star of this one matches.
+    glob == other || (!glob.contains('?') && matches_glob(glob, other))
+}
+
 /// Whether a text matches a glob: `*` matches any characters, `?` matches one.
 pub(super) fn matches_glob(glob: &str, text: &str) -> bool {
     let (glob, text): (Vec<char>, Vec<char>) = (glob.chars().collect(), text.chars().collect());

@@ -14,7 +14,8 @@ use super::{
     rollout_checks::warn_about_checks,
     rollout_policy::RolloutPolicy,
     rollout_warnings::{
-        warn_about_covered_waves, warn_about_delays, warn_about_long_freezes, warn_about_times, warn_about_whole_days,
+        warn_about_covered_globs, warn_about_covered_waves, warn_about_delays, warn_about_long_freezes,
+        warn_about_times, warn_about_whole_days,
     },
     section::Section,
     selector::AnnotationSelector,
@@ -157,6 +158,7 @@ impl Boundaries {
             policy.budget.warn_about_batches(&rollout, defaults, &mut warnings);
             warn_about_covered_waves(&rollout, &policy.waves, &mut warnings);
             warn_about_whole_days(&rollout, policy, &mut warnings);
+            warn_about_covered_globs(&rollout, policy, &mut warnings);
             warn_about_long_freezes(&rollout, &policy.freezes, &mut warnings);
         }
         warn_clashes(&listed_paths, &boundaries, &mut warnings);

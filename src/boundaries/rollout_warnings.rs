@@ -3,6 +3,7 @@
 use jiff::Timestamp;
 
 use super::error::ConfigWarning;
+use super::glob::covers_glob;
 use super::rollout_policy::{RolloutPolicy, Wave};
 use super::rollout_times::{Delay, MAX_URGENCY};
 use super::section::Section;
@@ -51,6 +52,20 @@ pub(super) fn warn_about_whole_days(section: &Section, policy: &RolloutPolicy, w
             let message = "is the same as from, so the window is open for 24 hours";
             let remedy = || "write another time, or for the whole day \"00:00\" to \"24:00\"".to_owned();
             section.warn(&format!("{list}[{index}].to"), message, remedy, warnings);
+        }
+    }
+}
+
+/// Warns about items of `deferral` and `delay` that are never the first match.
+pub(super) fn warn_about_covered_globs(section: &Section, policy: &RolloutPolicy, warnings: &mut Vec<ConfigWarning>) {
+    let namespaces: Vec<&str> = policy.deferral.iter().map(|deferral| deferral.namespaces.as_str()).collect();
+    let clusters: Vec<&str> = policy.delay.iter().map(|delay| delay.clusters.as_str()).collect();
+    for (list, globs) in [("deferral", namespaces), ("delay", clusters)] {
+        for (index, glob) in globs.iter().enumerate() {
+            let Some(first) = globs[..index].iter().position(|before| covers_glob(before, glob)) else { continue };
+            let message = format!("is never the first match: {list}[{first}] matches all names that it matches");
+            let remedy = || format!("move it before {list}[{first}], or remove it");
+            section.warn(&format!("{list}[{index}]"), &message, remedy, warnings);
         }
     }
 }

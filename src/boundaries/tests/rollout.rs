@@ -197,6 +197,26 @@ fn freeze_of_more_than_a_year_is_warned_about() {
     }
 }
 
+/// An admin who gives one Namespace more time must learn that another item of the list counts for it.
+#[test]
+fn item_that_is_never_the_first_match_is_warned_about() {
+    let deferral = |first: &str, second: &str| {
+        format!("deferral:\n- {{namespaces: '{first}', max: 168h}}\n- {{namespaces: '{second}', max: 720h}}")
+    };
+    for (first, second) in [("*", "pci-*"), ("pci-*", "pci-*"), ("pci-*", "pci-a"), ("pci-*", "pci-?-*")] {
+        let found = warnings_about(&deferral(first, second));
+        assert_eq!(found.len(), 1, "{first} {second}: {found:?}");
+        let expected = "rollout line 3: deferral[1]: is never the first match: deferral[0] matches all names";
+        assert!(found[0].starts_with(expected), "{found:?}");
+        assert!(found[0].ends_with("move it before deferral[0], or remove it"), "{found:?}");
+    }
+    for (first, second) in [("pci-*", "*"), ("pci-a", "pci-*"), ("a?", "a*"), ("pci-a", "pci-b")] {
+        assert_eq!(warnings_about(&deferral(first, second)), [""; 0], "{first} {second}");
+    }
+    let found = warnings_about("delay:\n- {clusters: '*', by: 48h}\n- {clusters: '*-dev', by: 0s}");
+    assert!(found[0].starts_with("rollout line 3: delay[1]: ") && found.len() == 1, "{found:?}");
+}
+
 /// Without the name of its cluster, a development cluster waits as long as production.
 #[test]
 fn delay_by_cluster_without_a_cluster_name_is_warned_about() {
