@@ -219,11 +219,10 @@ impl RolloutPolicy {
         found.map(|delay| delay.by).unwrap_or_default()
     }
 
-    /// The waves whose windows and freezes leave no opening of half an hour within two weeks.
-    pub(crate) fn waves_without_opening(&self, now: Timestamp) -> Vec<&str> {
-        let opens =
-            |wave: &&Wave| calendar::opens_for_half_an_hour(&[&self.windows, &wave.windows], &self.freezes, now);
-        self.waves.iter().filter(|wave| !opens(wave)).map(|wave| wave.name.as_str()).collect()
+    /// The indexes of the waves whose windows and freezes leave no opening of half an hour within two weeks.
+    pub(crate) fn waves_without_opening(&self, now: Timestamp) -> Vec<usize> {
+        let opens = |wave: &Wave| calendar::opens_for_half_an_hour(&[&self.windows, &wave.windows], &self.freezes, now);
+        self.waves.iter().enumerate().filter(|(_, wave)| !opens(wave)).map(|(index, _)| index).collect()
     }
 }
 
@@ -437,14 +436,14 @@ mod tests {
             "windows: [{night}]\nwaves:\n- {{name: a, windows: [{{from: '12:00', to: '13:00', zone: UTC}}]}}\n- {{name: b}}"
         );
         let policy = parse(&text).expect("a policy").0.expect("a policy");
-        assert_eq!(policy.waves_without_opening("2026-08-20T12:00:00Z".parse().expect("a time")), ["a"]);
+        assert_eq!(policy.waves_without_opening("2026-08-20T12:00:00Z".parse().expect("a time")), [0]);
         let frozen = format!(
             "windows: [{{days: [sat], from: '22:00', to: '04:00', zone: UTC}}]\nfreezes:\n- {{from: 2026-08-22, to: 2026-09-06, zone: UTC}}\nwaves:\n- {{name: a}}\n- {{name: b, windows: [{night}]}}"
         );
         let policy = parse(&frozen).expect("a policy").0.expect("a policy");
         let without = |now: &str| policy.waves_without_opening(now.parse().expect("a time"));
-        assert_eq!(without("2026-08-21T12:00:00Z"), ["a", "b"], "its windows are within the freeze");
-        assert_eq!(without("2026-08-30T12:00:00Z"), [""; 0], "the first Saturday after it is within two weeks");
+        assert_eq!(without("2026-08-21T12:00:00Z"), [0, 1], "its windows are within the freeze");
+        assert_eq!(without("2026-08-30T12:00:00Z"), [0; 0], "the first Saturday after it is within two weeks");
         let (_, warnings) = parse("waves: [{name: a, approval: tenants}]").expect("a policy");
         assert!(warnings[0].contains("waves[0].approval") && warnings[0].contains("without deferral"), "{warnings:?}");
         let (_, warnings) = parse("budget: {zone: 5%}").expect("a policy");

@@ -8,7 +8,7 @@ use super::rollout_policy::{RolloutPolicy, Wave};
 use super::rollout_times::{Delay, MAX_URGENCY};
 use super::section::Section;
 use super::selector::AnnotationSelector;
-use crate::util::calendar::Freeze;
+use crate::util::calendar::{Freeze, opens_for_half_an_hour};
 
 /// Warns about waves that are empty, because a wave before them selects all of their groups. A wave with a percentage
 /// leaves groups to the others. One that selects every group has a warning of its own.
@@ -99,29 +99,55 @@ pub(super) fn warn_about_delays(
     }
 }
 
-/// Warns about what depends on the time: waves that do not open, and an urgency that ends earlier than it says.
+/// Warns about what depends on the time: waves that do not open, and an urgency that is over, or ends earlier than it
+/// says.
 pub(super) fn warn_about_times(
     section: &Section,
     policy: &RolloutPolicy,
     now: Timestamp,
     warnings: &mut Vec<ConfigWarning>,
 ) {
-    let waves = policy.waves_without_opening(now).join(", ");
-    if !waves.is_empty() {
-        let (path, others) = match policy.windows.is_empty() && !policy.freezes.is_empty() {
-            true => ("freezes", "windows"),
-            false => ("windows", "freezes"),
-        };
-        let message =
-            format!("with the {others}, leave no opening of half an hour within two weeks for the waves {waves}");
-        let remedy = || "let the windows of a wave and of the policy overlap, or end a freeze".to_owned();
-        section.warn(path, &message, remedy, warnings);
-    }
+    warn_about_closed_waves(section, policy, now, warnings);
+    let Some(until) = policy.urgent_until else { return };
     let days = MAX_URGENCY.as_hours() / 24;
-    if let Some(until) = policy.urgent_until.filter(|until| until.duration_since(now) > MAX_URGENCY) {
+    if until <= now {
+        let message = format!("`{until}` is over, so it has no effect");
+        let remedy = || format!("remove it, or write a time within {days} days");
+        section.warn("urgentUntil", &message, remedy, warnings);
+    } else if until.duration_since(now) > MAX_URGENCY {
         let message = format!(
             "`{until}` is more than {days} days away; for a change it counts until {days} days after its arrival, and for later changes as well"
         );
         section.warn("urgentUntil", &message, || format!("write a time within {days} days"), warnings);
     }
+}
+
+/// Warns about waves without an opening, at the freeze, or the list of windows, that leaves them none.
+fn warn_about_closed_waves(
+    section: &Section,
+    policy: &RolloutPolicy,
+    now: Timestamp,
+    warnings: &mut Vec<ConfigWarning>,
+) {
+    let closed = policy.waves_without_opening(now);
+    if closed.is_empty() {
+        return;
+    }
+    let covers_all = |freeze: &Freeze| !opens_for_half_an_hour(&[], std::slice::from_ref(freeze), now);
+    // Without an opening, and without windows of its own, a wave is closed by the policy, as all others are.
+    let is_by_wave = closed.iter().all(|index| !policy.waves[*index].windows.is_empty());
+    let of_policy = "let the windows of a wave and of the policy overlap, or end a freeze";
+    let (path, subject, remedy) = match policy.freezes.iter().position(covers_all) {
+        Some(index) => (format!("freezes[{index}]"), "leaves", "end the freeze earlier, unless it is meant so"),
+        None if is_by_wave => {
+            let path = format!("waves[{}].windows", closed[0]);
+            (path, "with the windows and freezes of the policy, leave", of_policy)
+        }
+        None if policy.windows.is_empty() => ("freezes".to_owned(), "leave", of_policy),
+        None => ("windows".to_owned(), "with the freezes, leave", of_policy),
+    };
+    let names: Vec<&str> = closed.iter().map(|index| policy.waves[*index].name.as_str()).collect();
+    let names = names.join(", ");
+    let message = format!("{subject} no opening of half an hour within two weeks for the waves {names}");
+    section.warn(&path, &message, || remedy.to_owned(), warnings);
 }

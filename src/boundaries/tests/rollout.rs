@@ -118,7 +118,7 @@ fn policy_that_never_opens_names_no_time() {
             crate::util::calendar::WindowState::Closed { next }
             | crate::util::calendar::WindowState::Frozen { next, .. } => next,
         };
-        assert_eq!((next, policy.waves_without_opening(now)), (None, vec![wave.name.as_str()]), "{text}");
+        assert_eq!((next, policy.waves_without_opening(now)), (None, vec![0]), "{text}");
     }
 }
 
@@ -233,25 +233,55 @@ fn delay_by_cluster_without_a_cluster_name_is_warned_about() {
     assert_eq!(found("delay: [{clusters: '*', by: 48h}]", false), [""; 0], "it is the same for all");
 }
 
-/// The change of an admin waits forever, or is urgent for less time than its admin wrote.
+/// The change of an admin waits forever, or is urgent for less time than its admin wrote. Each warning names its cause.
 #[test]
-fn policy_that_never_opens_or_is_urgent_for_too_long_is_warned_about() {
+fn policy_that_never_opens_or_whose_urgency_ends_at_another_time_is_warned_about() {
     let now = "2026-08-20T12:00:00Z".parse().expect("a time");
     let found = |text: &str| {
         let data = data(&[("rollout", text)]);
         let warnings = Boundaries::parse(&data).expect("a policy").0.time_warnings(&data, now);
         warnings.iter().map(ToString::to_string).collect::<Vec<_>>()
     };
-    let frozen = found("waves: [{name: a}]\nfreezes: [{from: 2020-01-01, to: 9999-12-31, zone: UTC}]");
-    assert!(frozen[0].starts_with("rollout line 2: freezes: with the windows, leave no opening"), "{frozen:?}");
-    assert!(frozen[0].contains("for the waves a;"), "{frozen:?}");
-    let closed = found(
-        "windows: [{from: '01:00', to: '02:00', zone: UTC}]\nwaves: [{name: a}, {name: b, windows: [{from: '03:00', to: '04:00', zone: UTC}]}]",
-    );
-    assert!(closed[0].contains("windows: with the freezes") && closed[0].contains("for the waves b;"), "{closed:?}");
+    let freezes = |first: &str, second: &str| {
+        format!("waves: [{{name: a}}]\nfreezes:\n- {{{first}, zone: UTC}}\n- {{{second}, zone: UTC}}")
+    };
+    let night = "{from: '01:00', to: '02:00', zone: UTC}";
+    let day = "{from: '03:00', to: '04:00', zone: UTC}";
+    let of_wave = format!("{{name: b, percent: 5, windows: [{day}]}}");
+    let opening = "no opening of half an hour within two weeks for the waves";
+    for (text, expected) in [
+        (
+            freezes("from: 2020-01-01, to: 2020-01-02", "from: 2026-08-01, to: 2026-09-30"),
+            format!("rollout line 4: freezes[1]: leaves {opening} a;"),
+        ),
+        (
+            freezes("from: 2026-08-01, to: 2026-08-25", "from: 2026-08-26, to: 2026-09-30"),
+            format!("rollout line 3: freezes: leave {opening} a;"),
+        ),
+        (
+            format!("windows: [{night}]\nwaves:\n- {{name: a, percent: 5}}\n- {of_wave}\n- {{name: c}}"),
+            format!("rollout line 4: waves[1].windows: with the windows and freezes of the policy, leave {opening} b;"),
+        ),
+        (
+            format!("waves:\n- {of_wave}\n- {{name: c}}\nwindows: [{{from: '01:00', to: '01:20', zone: UTC}}]"),
+            format!("rollout line 4: windows: with the freezes, leave {opening} b, c;"),
+        ),
+        (
+            "waves:\n- name: a\n  windows: [{from: '01:00', to: '01:20', zone: UTC}]".to_owned(),
+            format!("rollout line 3: waves[0].windows: with the windows and freezes of the policy, leave {opening} a;"),
+        ),
+    ] {
+        let closed = found(&text);
+        assert_eq!(closed.len(), 1, "{text}: {closed:?}");
+        assert!(closed[0].starts_with(&expected), "{text}: {closed:?}");
+    }
     let urgent = found("urgentUntil: 2026-08-27T12:00:01Z");
     assert!(urgent[0].contains("urgentUntil: `2026-08-27T12:00:01Z` is more than 7 days away"), "{urgent:?}");
-    for text in ["urgentUntil: 2026-08-27T12:00:00Z", "windows: [{from: '22:00', to: '04:00', zone: UTC}]", ""] {
+    let over = found("waves: [{name: a}]\nurgentUntil: 2026-08-20T12:00:00Z");
+    assert!(over[0].starts_with("rollout line 2: urgentUntil: `2026-08-20T12:00:00Z` is over"), "{over:?}");
+    assert!(over[0].ends_with("remove it, or write a time within 7 days"), "{over:?}");
+    let near = ["urgentUntil: 2026-08-20T12:00:01Z", "urgentUntil: 2026-08-27T12:00:00Z"];
+    for text in near.into_iter().chain(["windows: [{from: '22:00', to: '04:00', zone: UTC}]", ""]) {
         assert_eq!(found(text), [""; 0], "{text}");
     }
 }
