@@ -60,6 +60,9 @@ pub(super) const FAILURE_WORDS: [(&str, OnFailure); 2] = [("halt", OnFailure::Ha
 pub(super) const ROTATION_WORDS: [(&str, WithoutRotation); 2] =
     [("atOnce", WithoutRotation::AtOnce), ("waves", WithoutRotation::Waves)];
 
+/// The longest name of a release, in characters.
+const MAX_RELEASE: usize = 63;
+
 /// The key `rollout` of the ConfigMap.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct RolloutPolicy {
@@ -145,11 +148,28 @@ pub(crate) enum WithoutRotation {
 
 /// The name of the release. Without quotes, YAML makes another number of some: `2026.10` would be `2026.1`.
 fn parse_release(section: &Section, value: &Value) -> Result<String, ConfigError> {
-    match value {
-        Value::Null => Ok(String::new()),
-        Value::String(text) => Ok(text.clone()),
-        _ => Err(section.error("release", "is not a string", "write it in quotes, for example \"2026.10\"")),
+    let text = match value {
+        Value::Null => return Ok(String::new()),
+        Value::String(text) => text,
+        _ => return Err(section.error("release", "is not a string", "write it in quotes, for example \"2026.10\"")),
+    };
+    if names_revision(text) {
+        let message = format!("{text:?} is the number or the name of a revision, which a tenant's approval may mean");
+        return Err(section.error("release", &message, "write another name, for example \"2026-08-20\""));
     }
+    let length = text.chars().count();
+    if length > MAX_RELEASE {
+        let message = format!("has {length} characters; at most {MAX_RELEASE} are possible");
+        return Err(section.error("release", &message, "write a shorter name, for example \"2026-08-20\""));
+    }
+    Ok(text.clone())
+}
+
+/// Whether a text may be the number or the name of a revision, such as 15 or r15. Longer numbers are dates.
+fn names_revision(text: &str) -> bool {
+    let text = text.trim();
+    let digits = text.strip_prefix('r').unwrap_or(text);
+    (1..=5).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit())
 }
 
 impl RolloutPolicy {
@@ -368,6 +388,13 @@ mod tests {
             ("withoutRotation: never", 1, "use one of atOnce, waves"),
             ("patience: 0s", 1, "patience: is zero"),
             ("history: 0", 1, "history: 0 is out of range"),
+            ("waves: []\nrelease: '15'", 2, "release: \"15\" is the number or the name of a revision"),
+            ("release: r15", 1, "may mean; write another name, for example \"2026-08-20\""),
+            (
+                "release: aaaaaaaaaabbbbbbbbbbccccccccccddddddddddeeeeeeeeeeffffffffffgggg",
+                1,
+                "release: has 64 characters",
+            ),
             ("budget: 5%", 1, "budget: is not a map"),
             ("budget: {nodes: 0}", 1, "budget.nodes: 0 would block every replacement; write at least 1"),
             ("budget: {nodes: 0%}", 1, "budget.nodes: 0% would block every replacement"),
@@ -418,6 +445,14 @@ mod tests {
             let error = parse(text).expect_err(text);
             assert!(error.contains(words), "{text:?}: {error}");
             assert!(error.contains(&format!("rollout line {line}")), "{text:?}: {error}");
+        }
+    }
+
+    #[test]
+    fn dates_and_versions_are_names_of_releases() {
+        for release in ["2026-08-20", "20260820", "202608", "2026.10", "v15", "r15-2", "release"] {
+            let policy = parse(&format!("release: '{release}'")).expect(release).0.expect(release);
+            assert_eq!(policy.release.as_deref(), Some(release));
         }
     }
 
