@@ -1,8 +1,13 @@
-//! What has no effect on a rollout, for an admin: orders about waves that it does not have, and waves without groups.
+//! What has no effect on a rollout, for an admin: orders about waves that it does not have or groups that do not exist,
+//! and waves without groups.
 
 use super::summary::GroupSummary;
 use super::view::RolloutView;
 use crate::api::RolloutOrders;
+use crate::util::text::shorten;
+
+/// The longest list of groups in a sentence, in characters.
+const MAX_LIST: usize = 300;
 
 /// One sentence for each order about a wave that is not one of `waves`.
 pub(crate) fn unknown_waves(orders: &RolloutOrders, waves: &[&str]) -> Vec<String> {
@@ -15,6 +20,15 @@ pub(crate) fn unknown_waves(orders: &RolloutOrders, waves: &[&str]) -> Vec<Strin
         }));
     }
     found
+}
+
+/// A sentence about the groups that an order leaves out and that do not exist; `None` without one.
+pub(crate) fn unknown_groups(orders: &RolloutOrders, exists: impl Fn(&str) -> bool) -> Option<String> {
+    let unknown: Vec<&str> = orders.without.iter().map(String::as_str).filter(|key| !exists(key)).collect();
+    (!unknown.is_empty()).then(|| {
+        let list = shorten(&unknown.join(", "), MAX_LIST);
+        format!("spec.orders.without leaves out groups that do not exist: {list}; write each as NAMESPACE/NAME")
+    })
 }
 
 /// Whether the waves of all groups are known.
@@ -57,5 +71,17 @@ mod tests {
         let [approved, skipped] = found.try_into().expect("two sentences");
         assert!(approved.contains("orders.approved names the wave general") && approved.ends_with("canary, rest"));
         assert!(skipped.contains("orders.skipped names the wave canry"), "{skipped}");
+    }
+
+    /// The misspelled group would have its nodes replaced, although a user left it out.
+    #[test]
+    fn orders_about_unknown_groups_are_named() {
+        let without = |keys: &[&str]| {
+            let without = keys.iter().map(|key| (*key).to_owned()).collect();
+            unknown_groups(&RolloutOrders { without, ..RolloutOrders::default() }, |key| key == "team/web")
+        };
+        assert_eq!((without(&[]), without(&["team/web"])), (None, None));
+        let found = without(&["team/web", "web", "team/wbe"]).expect("a sentence");
+        assert!(found.contains("orders.without leaves out groups that do not exist: web, team/wbe; write"), "{found}");
     }
 }

@@ -1,12 +1,14 @@
-//! Reports to an admin what has no effect on the rollout: orders about waves that it does not have, and
-//! waves without groups.
+//! Reports to an admin what has no effect on the rollout: orders about waves that it does not have or groups that do not
+//! exist, and waves without groups.
 
 use std::collections::BTreeSet;
+
+use kube::runtime::reflector::ObjectRef;
 
 use crate::controller::context::{Context, publish_event};
 use crate::k8s::EventTarget;
 use crate::plan::{Event, EventReason};
-use crate::rollout::{GroupSummary, RolloutView, empty_waves, knows_all_groups, unknown_waves};
+use crate::rollout::{GroupSummary, RolloutView, empty_waves, knows_all_groups, unknown_groups, unknown_waves};
 
 /// Publishes what has no effect on the ConfigMap, and what concerns orders on the revision as well. `reported` has what
 /// was published before.
@@ -17,7 +19,7 @@ pub(super) async fn publish(
     target: &EventTarget,
     reported: &mut BTreeSet<String>,
 ) {
-    let (of_waves, of_orders) = (empty_waves(view, summary), ignored_orders(view));
+    let (of_waves, of_orders) = (empty_waves(view, summary), ignored_orders(ctx, view));
     // While a group is unknown, so is whether a wave is still empty.
     let is_known = knows_all_groups(summary);
     reported.retain(|old| !is_known || of_waves.contains(old) || of_orders.contains(old));
@@ -36,13 +38,18 @@ pub(super) async fn publish(
 
 /// Orders without effect on a rollout that is under way. When it is over, the waves may be renamed; of a policy that
 /// cannot be read, they are unknown.
-fn ignored_orders(view: &RolloutView) -> Vec<String> {
+fn ignored_orders(ctx: &Context, view: &RolloutView) -> Vec<String> {
     if !view.phase().is_under_way() || view.policy_problem.is_some() {
         return vec![];
     }
     let waves: Vec<&str> = view.policy.waves.iter().map(|wave| wave.name.as_str()).collect();
+    let exists = |key: &str| {
+        let parts = key.split_once('/');
+        parts.is_some_and(|(namespace, name)| ctx.stores.groups.get(&ObjectRef::new(name).within(namespace)).is_some())
+    };
     let name = &view.target.name;
-    unknown_waves(&view.orders, &waves).into_iter().map(|text| format!("{name}: {text}")).collect()
+    let all = unknown_waves(&view.orders, &waves).into_iter().chain(unknown_groups(&view.orders, exists));
+    all.map(|text| format!("{name}: {text}")).collect()
 }
 
 #[cfg(test)]
@@ -59,7 +66,7 @@ mod tests {
     async fn orders_and_waves_without_effect_are_published_once() {
         let events = Arc::new(Mutex::new(vec![]));
         let log = events.clone();
-        let test = crate::controller::fake::context(crate::k8s::fake::client(move |call| {
+        let mut test = crate::controller::fake::context(crate::k8s::fake::client(move |call| {
             let about = call.body["regarding"]["kind"].as_str().unwrap_or_default().to_owned();
             if call.path.contains("/events") {
                 log.lock().unwrap().push(format!("{about} {}", call.body["note"]));
@@ -68,6 +75,9 @@ mod tests {
         }));
         let mut view = open_rollout("waves: [{name: canary, namespaces: 'tier = test'}, {name: rest}]");
         view.orders.approved = vec!["canry".into()];
+        view.orders.without = vec!["team/web".into(), "team/wbe".into()];
+        let web = crate::controller::fake::group_object("web", "u1");
+        test.groups.as_mut().expect("a writer").apply_watcher_event(&kube::runtime::watcher::Event::Apply(web));
         let mut summary = GroupSummary { waves: vec![WaveSummary::default(); 2], ..GroupSummary::default() };
         summary.matched = vec![false, true];
         let target = EventTarget {
@@ -88,22 +98,25 @@ mod tests {
         let order = "r2: spec.orders.approved names the wave canry";
         assert_eq!((count("ConfigMap", order), count("BoundariesRevision", order)), (1, 1), "{found:?}");
         assert_eq!(count("ConfigMap", "the selectors of wave canary match no group"), 1, "{found:?}");
-        assert_eq!(found.len(), 3, "{found:?}");
+        let order = "r2: spec.orders.without leaves out groups that do not exist: team/wbe;";
+        assert_eq!((count("ConfigMap", order), count("BoundariesRevision", order)), (1, 1), "{found:?}");
+        assert_eq!(found.len(), 5, "{found:?}");
         // The last wave takes what is left, and a Namespace that is not known could be a canary.
         summary.matched = vec![true, false];
         view.orders.approved.clear();
+        view.orders.without.clear();
         publish(&test.ctx, &view, &summary, &target, &mut reported).await;
         (summary.matched, summary.unseen) = (vec![false, true], 1);
         publish(&test.ctx, &view, &summary, &target, &mut reported).await;
-        assert_eq!(events.lock().unwrap().len(), 3);
+        assert_eq!(events.lock().unwrap().len(), 5);
         // A Namespace that is unknown for a moment makes no event be published again.
         for unseen in [0, 1, 0] {
             summary.unseen = unseen;
             publish(&test.ctx, &view, &summary, &target, &mut reported).await;
         }
-        assert_eq!(events.lock().unwrap().len(), 4);
+        assert_eq!(events.lock().unwrap().len(), 6);
         view.orders.approved = vec!["canry".into()];
         view.policy_problem = Some("the policy cannot be read".into());
-        assert_eq!(ignored_orders(&view), [""; 0], "the waves are unknown");
+        assert_eq!(ignored_orders(&test.ctx, &view), [""; 0], "the waves are unknown");
     }
 }
