@@ -1,5 +1,5 @@
-//! What has no effect on a rollout, for an admin: orders about waves that it does not have or groups that do not exist,
-//! and waves without groups.
+//! What has no effect on a rollout, for an admin: orders about waves that it does not have, or about groups
+//! that do not exist, and waves without groups.
 
 use super::summary::GroupSummary;
 use super::view::RolloutView;

@@ -58,8 +58,8 @@ pub(crate) enum WindowState {
 }
 
 impl Window {
-    /// Whether it is open for 24 hours because it ends at the time of day at which it begins. From midnight, a whole day
-    /// is meant.
+    /// Whether it is open for 24 hours because it ends at the time at which it begins. From midnight, a whole day is
+    /// meant.
     pub(crate) fn has_equal_times(&self) -> bool {
         self.from == self.to && self.from != Time::midnight()
     }

@@ -31,7 +31,8 @@ fn windows_that_never_meet_are_a_warning() {
     let (status, found) = lint(text, &["-".into()]);
     assert_eq!(status, 1);
     let line = found.iter().find(|line| line.contains("leave no opening")).expect("a warning");
-    assert!(line.starts_with("<stdin>:10: warning: rollout: waves[0].windows: ") && line.contains("for the waves day;"), "{line}");
+    let expected = "<stdin>:10: warning: rollout: waves[0].windows: ";
+    assert!(line.starts_with(expected) && line.contains("for the waves day;"), "{line}");
 }
 
 /// The second of two equal waves would be empty, and CI is where its admin looks first.

@@ -1,5 +1,5 @@
-//! Reports to an admin what has no effect on the rollout: orders about waves that it does not have or groups that do not
-//! exist, and waves without groups.
+//! Reports to an admin what has no effect on the rollout: orders about waves that it does not have, or about groups
+//! that do not exist, and waves without groups.
 
 use std::collections::BTreeSet;
 

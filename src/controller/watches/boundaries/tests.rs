@@ -272,7 +272,7 @@ async fn policy_that_never_opens_is_warned_about_once() {
     }));
     edit(&ctx, "maxSize", Some("freezes: [{from: 2020-01-01, to: 9999-12-31, zone: UTC}]")).await;
     let first = events.lock().unwrap().clone();
-    let is_warning = |event: &&String| event.contains("BoundariesWarning") && event.contains("no opening of half an hour");
+    let is_warning = |event: &&String| event.contains("BoundariesWarning") && event.contains("leaves no opening");
     assert_eq!(first.iter().filter(is_warning).count(), 1, "{first:?}");
     for _ in 0..2 {
         tokio::time::timeout(Duration::from_secs(5), reload(&ctx)).await.expect("it waits for nothing");
