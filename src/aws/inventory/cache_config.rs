@@ -65,6 +65,4 @@ pub(super) mod limits {
     /// A family has up to 160 instance types, so one read returns up to 3,200 types.
     pub(crate) const FAMILIES: usize = 20;
     pub(crate) const IDS: usize = 100;
-    /// From this number of templates on, one listing of all default versions is cheaper than one call per template.
-    pub(crate) const LIST_DEFAULTS_THRESHOLD: usize = 4;
 }

@@ -8,7 +8,6 @@ use futures::{FutureExt, future::BoxFuture};
 use jiff::Timestamp;
 
 use super::batched_cache::{BatchedCache, ReadFn};
-use super::cache_config::limits::LIST_DEFAULTS_THRESHOLD;
 use super::instances::Instances;
 use super::list_cache::Rows;
 use crate::aws::error::none_if_not_found;
@@ -143,8 +142,8 @@ pub(super) fn version_key(template_id: &str, number: i64) -> String {
     format!("{template_id}/{number}")
 }
 
-/// Reads launch template versions. A new process reads one version of each template, usually the default one. For many
-/// templates, one call lists the default versions. The other versions cost one call per template.
+/// Reads launch template versions with one call per template. The call that needs no template lists those of all
+/// templates in the region, and would be repeated for each few groups that change after a restart.
 pub(super) fn versions(aws: &Aws) -> ReadFn<Arc<TemplateVersion>> {
     read_many(aws, |aws, keys| {
         async move {
@@ -152,22 +151,11 @@ pub(super) fn versions(aws: &Aws) -> ReadFn<Arc<TemplateVersion>> {
             for (id, number) in keys.iter().filter_map(|key| key.split_once('/')) {
                 missing.entry(id.to_owned()).or_default().extend(number.parse::<i64>());
             }
-            let mut found = HashMap::new();
-            if missing.len() >= LIST_DEFAULTS_THRESHOLD {
-                for version in aws.ec2.default_versions().await? {
-                    let Some(numbers) = missing.get_mut(&version.template_id) else { continue };
-                    numbers.retain(|n| *n != version.number);
-                    found.insert(version_key(&version.template_id, version.number), Arc::new(version));
-                }
-            }
-            missing.retain(|_, numbers| !numbers.is_empty());
             let reads: Vec<_> =
                 missing.into_iter().map(|(id, numbers)| versions_of_template(aws.ec2.clone(), id, numbers)).collect();
-            let rest: Vec<_> = stream::iter(reads).buffer_unordered(8).try_collect().await?;
-            for version in rest.into_iter().flatten() {
-                found.insert(version_key(&version.template_id, version.number), Arc::new(version));
-            }
-            Ok(found)
+            let found: Vec<_> = stream::iter(reads).buffer_unordered(8).try_collect().await?;
+            let key = |version: &TemplateVersion| version_key(&version.template_id, version.number);
+            Ok(found.into_iter().flatten().map(|version| (key(&version), Arc::new(version))).collect())
         }
         .boxed()
     })
