@@ -91,15 +91,16 @@ def test_each_content_of_the_config_map_is_stored_and_can_be_read(cloud, start_c
 
 @pytest.mark.private
 def test_change_made_while_no_controller_ran_has_a_predecessor(cloud, start_controller):
-    """An older release stored only the last good content; the way back from the first change must not be lost."""
+    """An older release stored only the last good content; the way back from the first change must not be lost. An admin may have edited twice since."""
     controller = start_controller(cloud)
     wait_for(cloud, {"r1"})
     controller.stop()
     cloud.api("DELETE", REVISIONS)
     set_image(cloud, "ami-00000002")
+    set_image(cloud, "ami-00000003")
     start_controller(cloud)
     found = wait_for(cloud, {"r1", "r2"})
-    assert "ami-00000001" in found["r1"]["data"]["defaults"] and "ami-00000002" in found["r2"]["data"]["defaults"]
+    assert "ami-00000001" in found["r1"]["data"]["defaults"] and "ami-00000003" in found["r2"]["data"]["defaults"]
 
 
 def created(cloud):
