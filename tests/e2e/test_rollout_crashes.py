@@ -1,10 +1,11 @@
 """Each write of a rollout is the last one of the process that makes it, and the rollout ends as without."""
 
 import pytest
+import yaml
 
 from e2e import harness, logs, rotation
 from e2e.proxy import Proxy
-from e2e.test_rollout import ROLLOUT, first_change, launched_images, newest, order, phase, policy, revisions, set_image
+from e2e.test_rollout import ROLLOUT, first_change, launched_images, newest, order, phase, revisions, set_image
 from localcloud.tests import support
 
 WRITES = r"/boundariesrevisions|/instancegroups/|/nodes/|/eviction"
@@ -66,7 +67,10 @@ def test_every_write_may_be_the_last_one_of_its_process(own_cloud, start_control
     """A rollout takes days. Whichever write a process dies after, its successor must not begin again, nor take one node more."""
     cloud = own_cloud()
     old, new = rotation.images(cloud)[:2]
-    cloud.edit_config_map(lambda data: data.update(rollout=policy(soak="3s", budget={"nodes": 1})))
+    # The controller records the bound of the percentage before the wave opens. Half of one group is that group.
+    canary_wave = {"name": "canary", "namespaces": "rollout/wave = canary", "percent": 50, "soak": "3s"}
+    rollout = yaml.safe_dump({"waves": [canary_wave, {"name": "rest"}], "budget": {"nodes": 1}})
+    cloud.edit_config_map(lambda data: data.update(rollout=rollout))
     set_image(cloud, old)
     crashes = Crashes(cloud, start_controller)
     tenants = [make_tenant(cloud=cloud, controller=crashes.controller) for _ in range(2)]
@@ -81,7 +85,8 @@ def test_every_write_may_be_the_last_one_of_its_process(own_cloud, start_control
     complete = lambda: phase(newest(cloud)) == "Complete" and settled(new)  # noqa: E731
     crashes.until(complete, "the end of the rollout", lambda: set_image(cloud, new))
     assert set(revisions(cloud)) == {"r1", "r2"} and terminated() == [1, 1]
-    assert newest(cloud)["status"]["waves"][0]["passed"][:19] <= first_change(rest, mark)
+    first = newest(cloud)["status"]["waves"][0]
+    assert (first["percent"], first["groups"]) == (50, 1) and first["passed"][:19] <= first_change(rest, mark)
 
     aborted = lambda: phase(newest(cloud)) == "Aborted" and settled(old)  # noqa: E731
     crashes.until(aborted, "the return", lambda: order(cloud, "r2", aborted=True))
