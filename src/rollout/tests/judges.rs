@@ -9,6 +9,7 @@ use crate::api::names::annotation;
 use crate::api::{BoundariesRevision, RolloutPhase, WaveState, WaveStatus};
 use crate::boundaries::{Approval, ROLLOUT_KEY, Wave};
 use crate::rollout::{RolloutView, StoredRevision, SwitchReason, WaitReason};
+use crate::util::calendar::{WindowState, window_state};
 
 /// No revision is deleted that a group has or would return to, or to which all groups would return.
 fn check_history(before: &SimulatedCluster, after: &SimulatedCluster) -> Result<(), TestCaseError> {
@@ -157,8 +158,8 @@ fn names(order: &[String], wave: &str) -> bool {
     order.iter().any(|name| name == wave || name == "*")
 }
 
-/// A group that switches to the target in its wave: no admin stopped it, its wave has its approval, and its tenant did not put
-/// it off. A return waits for orders alone.
+/// A group that switches to the target in its wave: no admin stopped it, its wave has its approval, its tenant did not put it
+/// off, and its windows are open. A return waits for orders alone.
 fn check_turn(old: &Group, name: &str, view: &RolloutView, now: Timestamp) -> Result<(), TestCaseError> {
     let (key, target, orders) = (&old.key, &view.target.name, &view.orders);
     prop_assert_eq!(stop_of(old, view), None, "{} took {} in {}", key, target, name);
@@ -177,6 +178,11 @@ fn check_turn(old: &Group, name: &str, view: &RolloutView, now: Timestamp) -> Re
     // One whose revision is not known takes a complete one, so that anything is done for it.
     let is_unknown = old.waits == Some(WaitReason::RevisionUnknown);
     prop_assert!(!may_defer || !defers || is_unknown, "{key} took {target}, which its tenant put off");
+    let windows = [view.policy.windows.as_slice(), wave.windows.as_slice()];
+    // The tenant's approval counts instead of windows, but not of freezes.
+    let windows = if approves { &windows[..0] } else { &windows[..] };
+    let is_open = window_state(windows, &view.policy.freezes, now) == WindowState::Open;
+    prop_assert!(is_open || is_unknown, "{key} took {target} in {name} at {now}, outside of its windows");
     Ok(())
 }
 

@@ -13,8 +13,7 @@
 //! - A killed leader loses no node: `new_leaders_lose_no_node_and_begin_nothing_again`,
 //!   `test_every_write_may_be_the_last_one_of_its_process`.
 //! - What is unknown opens, passes and fails nothing: `unknown_answer_never_opens_passes_or_halts_a_wave`,
-//!   `check_waves`,
-//!   `check_free_switch`, `check_stop`.
+//!   `check_waves`, `check_free_switch`, `check_stop`.
 //! - A rollout that waits writes nothing: `poll_that_changes_nothing_writes_nothing`.
 //! - No stored revision that a group needs is deleted: `check_history`.
 //! - The command `plan` and the controller agree: `plan_and_controller_agree_in_each_phase`,
