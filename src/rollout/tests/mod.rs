@@ -48,6 +48,7 @@
 //! - Locks: `lock_during_a_rotation_blocks_the_group_until_it_is_removed`,
 //!   `locked_group_is_not_waited_for_and_follows_when_the_lock_is_gone`.
 //! - Windows that close: `test_a_window_that_closes_lets_what_has_begun_end`,
+//!   `window_that_is_shorter_than_a_batch_ends_the_rollout_after_some_nights`,
 //!   `node_in_standby_is_replaced_to_its_end_when_a_window_closes` and
 //!   `blocked_rotation_finishes_its_drains_and_begins_none` in `src/rotation`.
 //! - Windows across midnight and changes of the clocks: `src/util/calendar.rs`.

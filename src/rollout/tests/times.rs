@@ -60,6 +60,24 @@ fn no_group_switches_or_replaces_nodes_in_a_closed_window() {
     assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
 }
 
+/// An admin who gives the rollout a minute each night gets one node of each group a night, and the end of it.
+#[test]
+fn window_that_is_shorter_than_a_batch_ends_the_rollout_after_some_nights() {
+    let mut cluster = afternoon("windows: [{from: '22:00', to: '22:01', zone: UTC}]\nwaves: [{name: all}]");
+    cluster.groups.iter_mut().for_each(|group| group.nodes = vec!["ami-1".into(); 3]);
+    cluster.image = "ami-2".into();
+    for (day, replaced) in [(20, 1), (21, 2), (22, 3)] {
+        // Only this poll finds the window open.
+        until(&mut cluster, &format!("2026-08-{day}T22:00:00Z"));
+        for group in &cluster.groups {
+            let found = group.nodes.iter().filter(|image| *image == "ami-2").count();
+            assert_eq!(found, replaced, "{} on August {day}", group.key);
+        }
+    }
+    cluster.run_until_stable();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
+}
+
 #[test]
 fn tenant_edit_and_way_back_wait_for_no_window() {
     let mut cluster = afternoon(&format!("{NIGHT}\n{WAVES}"));
