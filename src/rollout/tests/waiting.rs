@@ -1,10 +1,29 @@
 //! What waits costs nothing and changes nothing: a rollout that makes no progress writes nothing, and a group whose turn has
 //! not come does what it would do without the change.
 
+use jiff::Timestamp;
 use proptest::prelude::*;
 
 use super::properties::{Action, POLICIES, any_action, apply, some_group};
 use super::simulated_cluster::{Group, RecordedAction, SimulatedCluster, image_of};
+use crate::boundaries::Wave;
+use crate::util::calendar::{WindowState, window_state};
+
+/// What the time alone decides, as text: until when the change is urgent, whether the cluster's delay is over, and for each
+/// wave whether its windows are open and tenants may still put the change off.
+fn decided_by_time(cluster: &SimulatedCluster) -> String {
+    let Some(view) = cluster.clone().view() else { return String::new() };
+    let (policy, now) = (&view.policy, cluster.now);
+    let is_delayed = view.created.is_some_and(|at| now < at + view.delay);
+    let of_wave = |wave: &Wave| {
+        let is_open = window_state(&[&policy.windows, &wave.windows], &policy.freezes, now) == WindowState::Open;
+        let status = view.status.waves.iter().find(|status| status.name == wave.name);
+        let opened = status.and_then(|status| status.opened.as_ref()?.parse::<Timestamp>().ok());
+        (is_open, opened.is_some_and(|opened| now < opened + policy.deferral_of("team")))
+    };
+    let waves: Vec<_> = policy.waves.iter().map(of_wave).collect();
+    format!("{:?} {is_delayed} {waves:?}", view.urgent_until(now))
+}
 
 /// What happens in a cluster, as text: whatever else its statuses say follows from that.
 fn visible(cluster: &SimulatedCluster) -> String {
@@ -12,41 +31,43 @@ fn visible(cluster: &SimulatedCluster) -> String {
     let groups: Vec<_> = cluster.groups.iter().map(|group| (&group.key, &group.status, group.log.len())).collect();
     let status = cluster.revisions.last().and_then(|found| found.status.clone()).unwrap_or_default();
     // The cuts of percentages decide which wave a group is in.
-    let cuts: Vec<_> = status.waves.iter().map(|wave| wave.cut).collect();
+    let cuts: Vec<_> = status.waves.iter().map(|wave| (wave.cut, wave.percent)).collect();
     let (phase, waves, slow) = (cluster.phase_of(&newest), cluster.waves(&newest), status.slow);
-    format!("{newest} {phase:?} {waves:?} {cuts:?} {slow:?} {groups:?}")
+    let times = decided_by_time(cluster);
+    format!("{newest} {phase:?} {waves:?} {cuts:?} {slow:?} {times} {groups:?}")
 }
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 24, ..ProptestConfig::default() })]
 
-    /// A rollout waits for days: in soaks, for approvals, and after a halt. A write with each poll would fill the audit log
-    /// and wake every watcher.
+    /// A rollout waits for days: in soaks, for windows, approvals, delays and tenants, and after a halt. A write with each
+    /// poll would fill the audit log and wake every watcher.
     #[test]
     fn poll_that_changes_nothing_writes_nothing(
-        policy in prop::sample::select(POLICIES[..5].to_vec()),
+        policy in prop::sample::select(POLICIES[..7].to_vec()),
         bad in prop::option::of(2..5usize),
         actions in prop::collection::vec(any_action(), 1..20),
     ) {
         let mut cluster = SimulatedCluster::new(policy, (0..6).map(some_group).collect());
         cluster.groups[0].bad_images.extend(bad.map(|image| format!("ami-{image}")));
         let mut made = 0;
-        // Windows, delays and budgets change what the status says while nothing else happens.
-        let is_timeless = |action: &&Action| !matches!(action, Action::Policy(number) if *number >= 5);
-        for action in actions.iter().filter(is_timeless) {
+        // With a budget, a group yields some polls after what causes it.
+        let has_no_budget = |action: &&Action| !matches!(action, Action::Policy(7));
+        for action in actions.iter().filter(has_no_budget) {
             let polls = if let Action::Poll(count) = action { *count } else { 8 };
             if !matches!(action, Action::Poll(_)) {
                 apply(&mut cluster, action, &mut made);
             }
-            let mut was_quiet = false;
+            let (mut was_quiet, mut before) = (false, visible(&cluster));
             for _ in 0..polls {
-                let (before, writes) = (visible(&cluster), cluster.writes);
+                let writes = cluster.writes;
                 cluster.poll();
-                let is_quiet = before == visible(&cluster);
+                let after = visible(&cluster);
+                let is_quiet = before == after;
                 // The first quiet poll may record what the one before did.
                 let is_silent = !was_quiet || !is_quiet || cluster.writes == writes;
                 prop_assert!(is_silent, "{action:?}: a poll wrote {:?}", cluster.revisions.last());
-                was_quiet = is_quiet;
+                (was_quiet, before) = (is_quiet, after);
             }
         }
     }
