@@ -1,9 +1,12 @@
 //! The policies of examples/rollouts, which users copy: each changes every group in the end, and none too early.
 
+use std::collections::BTreeMap;
+
 use super::simulated_cluster::{Group, SimulatedCluster, group};
 use super::times::{at, tenant, until};
 use crate::api::names::annotation;
 use crate::api::{CheckState, RolloutPhase};
+use crate::boundaries::{Boundaries, ROLLOUT_KEY};
 
 const CANARY: &str = include_str!("../../../examples/rollouts/canary.yaml");
 const PERCENTAGES: &str = include_str!("../../../examples/rollouts/percentages.yaml");
@@ -66,6 +69,21 @@ fn each_example_reaches_every_group() {
         until(&mut cluster, "2026-12-07T12:00:00Z");
         assert_eq!(cluster.phase("r2"), RolloutPhase::Complete, "{name}: {:?}", cluster.waves("r2"));
         assert_eq!(cluster.images(), ["ami-2"; 4], "{name}");
+    }
+}
+
+/// An admin who copies a policy and checks it with `lint` must not begin with warnings. The other keys of the ConfigMap are
+/// the admin's own. The time is one at which the times of the examples lie ahead.
+#[test]
+fn examples_cause_no_warning_about_the_rollout() {
+    for (name, text) in EXAMPLES {
+        let map: serde_json::Value = serde_yaml::from_str(text).expect("YAML");
+        let policy = map["data"][ROLLOUT_KEY].as_str().expect("the key rollout").to_owned();
+        let data = BTreeMap::from([(ROLLOUT_KEY.to_owned(), policy)]);
+        let (boundaries, mut warnings) = Boundaries::parse(&data).expect("a policy");
+        warnings.extend(boundaries.time_warnings(&data, at("2026-11-25T12:00:00Z")));
+        let found: Vec<_> = warnings.iter().filter(|warning| warning.key == ROLLOUT_KEY).collect();
+        assert!(found.is_empty(), "{name}: {found:?}");
     }
 }
 
