@@ -18,7 +18,7 @@ fn lint(text: &str, files: &[PathBuf]) -> (u8, Vec<String>) {
 
 #[test]
 fn samples_are_clean() {
-    for name in ["basic", "architectures", "strict"] {
+    for name in ["basic", "architectures", "strict", "waves"] {
         let found = lint("", &[root(&format!("boundaries/{name}.yaml"))]);
         assert_eq!(found, (0, vec!["0 errors, 0 warnings".to_owned()]), "{name}");
     }
