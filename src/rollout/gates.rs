@@ -10,6 +10,7 @@ use crate::api::names::annotation;
 use crate::api::{RolloutPhase, WaveState, rfc3339};
 use crate::boundaries::{Approval, MAX_URGENCY, RolloutPolicy, Wave};
 use crate::util::calendar::{Window, WindowState, parse_window, window_state};
+use crate::util::duration;
 
 impl RolloutView {
     /// Until when waves, soaks, windows, freezes, deferrals, approvals and delays do not count; `None` when they count now.
@@ -117,6 +118,16 @@ pub(super) fn with_stale_approval(view: &RolloutView, group: &GroupView, wait: W
 /// and a group may come to it later. `None` when the wave requires none, or the tenant approved the target ahead of it.
 pub(super) fn missing_approval(view: &RolloutView, group: &GroupView, index: usize, now: Timestamp) -> Option<String> {
     view.missing_approval(&view.policy.waves[index], now).filter(|_| !is_approved(view, group))
+}
+
+/// How far the tenant may defer the target, as the end of a message before its wave opens; empty if it may not.
+pub(super) fn possible_deferral(view: &RolloutView, group: &GroupView) -> String {
+    let max = view.policy.deferral_of(group.namespace);
+    if max.is_zero() {
+        return String::new();
+    }
+    let (key, max) = (annotation::DEFER_UNTIL, duration::format(max));
+    format!("; the annotation {key} may defer it, at most {max} from the opening of the wave")
 }
 
 /// Until when the tenant may put the target off; `None` when its wave is not open, or tenants of its namespace may not.

@@ -368,8 +368,11 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
         _ if !is_approved && !view.is_wave_open(index, input.now) => {
             let (position, count) = (index + 1, view.policy.waves.len());
             let text = format!(
-                "{} reaches the group in wave {} ({position} of {count}), which is not open yet; until then it keeps {}",
-                view.target.name, wave.name, own.name
+                "{} reaches the group in wave {} ({position} of {count}), which is not open yet; until then it keeps {}{}",
+                view.target.name,
+                wave.name,
+                own.name,
+                gates::possible_deferral(view, group)
             );
             wait(own, WaitReason::WaveNotOpen, text)
         }

@@ -185,6 +185,24 @@ fn edit_of_the_waves_after_the_end_ends_no_deferral() {
     assert_eq!(cluster.images(), ["ami-2", "ami-2"], "the deadline");
 }
 
+/// A tenant who reads that its group waits for its wave must learn that it may ask for more time.
+#[test]
+fn group_that_waits_for_its_wave_names_the_longest_deferral() {
+    for (deferral, is_named) in [("", false), ("deferral: [{namespaces: 'team', max: 24h}]", true)] {
+        let mut cluster = afternoon(&format!("{deferral}\n{WAVES}"));
+        cluster.image = "ami-2".into();
+        cluster.run_until(|cluster| cluster.waves("r2").first() == Some(&("canary".to_owned(), WaveState::Soaking)));
+        // The status lists the groups of a wave that is skipped, with what they wait for.
+        cluster.revision("r2").spec.orders.skipped = vec!["rest".into()];
+        cluster.run(2);
+        let behind = cluster.revision("r2").status.clone().expect("a status").behind;
+        let listed = behind.iter().find(|behind| behind.group == "team/a").expect("it is listed");
+        assert!(listed.message.contains("wave rest (2 of 2), which is not open yet"), "{listed:?}");
+        let text = "defer-until may defer it, at most 24h from the opening of the wave";
+        assert_eq!(listed.message.contains(text), is_named, "{listed:?}");
+    }
+}
+
 #[test]
 fn deferral_needs_the_right_and_a_time() {
     for (deferral, value) in [("", "2027-01-01T00:00:00Z"), ("deferral: [{namespaces: 'team', max: 24h}]", "later")] {
