@@ -120,7 +120,9 @@ fn next_opening(windows: &[&[Window]], freezes: &[Freeze], now: Timestamp) -> Op
         }
         let of_day = |day| windows.iter().flat_map(|list| list.iter()).flat_map(move |w| w.starts(base, day));
         let opens = |at: &Timestamp| *at > now && is_open(windows, freezes, *at);
-        (0..=HORIZON_DAYS).find_map(|day| of_day(day).filter(opens).min())
+        let first = (0..=HORIZON_DAYS).find(|day| of_day(*day).any(|at| opens(&at)))?;
+        // A moment has up to three dates in the zones of the world, so the next days may have an earlier opening.
+        (first..=first + 2).flat_map(of_day).filter(opens).min()
     })
 }
 
@@ -333,6 +335,14 @@ mod tests {
         assert!(!opens_for_half_an_hour(&[&all, &never], &[], at("2026-08-20T21:00:00Z")));
         assert!(!opens_for_half_an_hour(&[&[window("12:00-12:20 UTC")]], &[], at("2026-08-20T21:00:00Z")));
         assert!(opens_for_half_an_hour(&[&all, &wave], &[], at("2026-08-20T21:00:00Z")));
+    }
+
+    /// At the time of the message it is Friday by UTC, and Saturday in Berlin.
+    #[test]
+    fn next_opening_is_the_earliest_of_all_zones() {
+        let windows = [window("08:00-09:00 UTC"), window("sat 22:00-23:00 Europe/Berlin")];
+        let found = window_state(&[&windows], &[], at("2027-01-15T23:30:00Z"));
+        assert_eq!(found, WindowState::Closed { next: Some(at("2027-01-16T08:00:00Z")) });
     }
 
     #[test]
