@@ -95,7 +95,12 @@ impl Inventory {
             warm_pools: BatchedCache::new(1, config, readers::warm_pools(&aws)),
             launch_configurations: BatchedCache::new(CONFIGURATIONS, config, readers::launch_configurations(&aws)),
             templates: BatchedCache::new(TEMPLATES, config, readers::templates(&aws)),
-            versions: BatchedCache::new(VERSIONS, config, readers::versions(&aws)),
+            // Each template costs a call, and a version never changes: none is read with others or again.
+            versions: BatchedCache::new(
+                VERSIONS,
+                CacheConfig { prefetch_age: NEVER_EXPIRES, ..config },
+                readers::versions(&aws),
+            ),
             default_versions: Mutex::default(),
             rejected_pins: Mutex::default(),
             launches,

@@ -166,8 +166,7 @@ fn has_content(resolved: &ResolvedGroup, found: &ObservedVersion, mut bootstrap:
     let image = resolved.bootstrap.labels.get(label::IMAGE).map(|image| (label::IMAGE.to_owned(), image.clone()));
     bootstrap.labels.extend(image);
     let Ok(rendered) = user_data::render(resolved.desired.os_family, &bootstrap) else { return false };
-    let content =
-        TemplateData { user_data: Redacted::new(rendered.base64()), ..resolved.template_data.clone() };
+    let content = TemplateData { user_data: Redacted::new(rendered.base64()), ..resolved.template_data.clone() };
     found.data.as_ref().is_some_and(|data| drift::is_same_content(data, &content))
 }
 
