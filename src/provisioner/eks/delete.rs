@@ -18,7 +18,7 @@ use crate::ownership;
 use crate::ownership::{Ownership, classify_ownership, has_foreign_tags, has_ownership_tags, is_owned};
 use crate::plan::{
     Drift, Event, EventReason, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlanBuilder, PlannedStep, Reason,
-    Recheck, waiting,
+    Recheck, UncordonReason, waiting,
 };
 use crate::plan::{EksStep, NodeStep};
 use crate::provisioner::GroupId;
@@ -269,6 +269,7 @@ fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::
         max_unavailable: input.members.len(),
         max_unavailable_in_weight: false,
         candidates: Candidates::All,
+        uncordon_reason: UncordonReason::NoLongerReplaced,
         lock: None,
         rollout_block: None,
         allowance: None,

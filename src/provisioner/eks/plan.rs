@@ -190,8 +190,8 @@ fn plan_existing(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuil
     if builder.outcome().is_none() {
         adopt::retry_tagging(input, group, builder);
         region::plan_claim(input, builder);
-        rotation::rotate_nodes(input, group, builder);
-        record_entering_standby(input, builder);
+        let entering_standby = rotation::rotate_nodes(input, group, builder);
+        record_entering_standby(input, entering_standby, builder);
         builder.rotation_planned = true;
         rotation::in_place_steps::change_nodes(input, builder);
         instance_tags::change(input, group, builder);

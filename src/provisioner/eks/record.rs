@@ -14,7 +14,7 @@ use super::scaling_group::{instance_tags, subnets};
 use crate::api::{ManagedAttributes, ProvisionerKind};
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::{InstanceState, Tag};
-use crate::plan::{NodeStep, PlanBuilder, Step};
+use crate::plan::PlanBuilder;
 use crate::provisioner::role_region::tagged_region;
 use crate::rotation::NodeInstance;
 use crate::rotation::rolling_update::surge::STANDBY_DELAY;
@@ -132,14 +132,10 @@ fn recorded_standby_at(input: &PlanInput) -> Option<Timestamp> {
     input.status.managed.as_ref()?.standby_at.as_ref()?.parse().ok()
 }
 
-/// Records the instances that this plan puts into standby, before it does. A user or a kubelet may remove the surge record on
-/// a Node, or the Node, before AWS shows the standby. The instance would then stay there like one that a person put there.
-pub(crate) fn record_entering_standby(input: &PlanInput, builder: &mut PlanBuilder) {
-    let entering = |step: &Step| match step {
-        Step::Node(NodeStep::EnterStandby { instance, .. }) => Some(instance.clone()),
-        _ => None,
-    };
-    let entering: BTreeSet<_> = builder.steps.iter().filter_map(|planned| entering(&planned.step)).collect();
+/// Records the instances that this plan puts into standby (`entering`), before it does. A user or a kubelet may remove
+/// the surge record on a Node, or the Node, before AWS shows the standby. The instance would then stay there like one
+/// that a person put there.
+pub(crate) fn record_entering_standby(input: &PlanInput, entering: BTreeSet<String>, builder: &mut PlanBuilder) {
     let managed = input.status.managed.as_ref();
     let is_recorded = |id: &String| managed.is_some_and(|managed| managed.standby.contains(id));
     // A pass whose call does not take, or whose answer is old, repeats no write. The record is renewed in time.

@@ -265,6 +265,7 @@ fn rolling_update_input<'a>(
         max_unavailable_in_weight: false,
         max_surge: 0,
         candidates: Candidates::Outdated,
+        uncordon_reason: UncordonReason::NoLongerReplaced,
         lock: input.lock,
         // The new nodes exist already: what has begun is finished.
         rollout_block: None,

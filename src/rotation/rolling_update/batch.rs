@@ -90,7 +90,7 @@ pub(super) fn start_batch(
             let free = member.node.as_ref().is_some_and(|n| n.disruption.is_none() && n.surge.is_none());
             let may_surge = surging < input.max_surge && free && !input.is_in_drain_backoff(member);
             if may_surge && is_allowed(allowance.as_mut(), member, NodeStart::Surge, decision) {
-                decision.steps.extend(surge::start_surge(input, member));
+                surge::start_surge(input, member, decision);
                 surging += 1;
             }
             continue;

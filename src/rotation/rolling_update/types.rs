@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::plan::{Allowance, NodeStart, NodeStep, PodRef, Reason};
+use crate::plan::{Allowance, NodeStart, NodeStep, PodRef, Reason, UncordonReason};
 use crate::rotation::drain::DrainPolicy;
 use crate::rotation::members::{ClusterHealth, DrainView, Drains, NodeInstance};
 
@@ -28,6 +28,8 @@ pub(crate) struct RollingUpdateInput<'a> {
     pub max_surge: usize,
     /// Which instances are removed.
     pub candidates: Candidates,
+    /// Why the nodes that the group cordoned and that are no candidates are uncordoned.
+    pub uncordon_reason: UncordonReason,
     /// Which object carries `lock-upgrades`, for messages; `None` without a lock.
     pub lock: Option<&'a str>,
     /// Why no further outdated node may be replaced; replacements in progress are finished. `None` when nodes may be
@@ -144,6 +146,8 @@ pub(crate) struct RollingUpdateDecision {
     pub abandoned_pods: Vec<PodRef>,
     /// Candidates that several Nodes claim, one sentence each; they are left unchanged.
     pub duplicate_provider_ids: Vec<String>,
+    /// The instances that enter standby in this pass.
+    pub entering_standby: BTreeSet<String>,
     /// The available nodes whose replacement starts in this pass, by instance.
     pub begins: BTreeMap<String, NodeStart>,
     /// Whether the rotation would replace further nodes if the last launch had not failed.

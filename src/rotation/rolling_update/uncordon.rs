@@ -12,7 +12,7 @@ use crate::rotation::rolling_update::types::{RollingUpdateInput, RotationState};
 pub(super) fn revert(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> Vec<NodeStep> {
     let candidate_ids: BTreeSet<_> = candidates.iter().map(|m| m.instance.id.as_str()).collect();
     let kept = || input.members.iter().filter(|m| !candidate_ids.contains(m.instance.id.as_str()) && stays(input, m));
-    let mut steps = uncordon_steps(kept(), input.group_uid, UncordonReason::NoLongerReplaced);
+    let mut steps = uncordon_steps(kept(), input.group_uid, input.uncordon_reason);
     steps.extend(surge::clear_unused_records(input, kept()));
     steps
 }

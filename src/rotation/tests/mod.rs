@@ -158,6 +158,7 @@ pub(super) fn input<'a>(
         max_unavailable_in_weight: false,
         max_surge: 0,
         candidates: Candidates::Outdated,
+        uncordon_reason: UncordonReason::NoLongerReplaced,
         lock: None,
         rollout_block: None,
         allowance: None,

@@ -8,6 +8,8 @@ pub(crate) mod stop_rotation;
 pub(crate) mod template_origin;
 mod usage;
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use super::input::PlanInput;
@@ -19,7 +21,9 @@ use crate::api::rfc3339;
 use crate::api::status::MAX_LISTED_INSTANCES;
 use crate::aws::error::without_period;
 use crate::aws::{InstanceState, ScalingGroup};
-use crate::plan::{ConditionUpdate, Drift, EksStep, NodeStep, Outcome, Phase, PlanBuilder, Reason, waiting};
+use crate::plan::{
+    ConditionUpdate, Drift, EksStep, NodeStep, Outcome, Phase, PlanBuilder, Reason, UncordonReason, waiting,
+};
 use crate::provisioner::failed_replacements::Replacements;
 use crate::provisioner::launch_failures;
 use crate::provisioner::rejected_fields::Part;
@@ -32,13 +36,13 @@ use crate::rotation::rolling_update::{
 };
 use crate::util::counted::are;
 
-/// Replaces outdated nodes, or removes surplus nodes.
-pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
+/// Replaces outdated nodes, or removes surplus nodes. Returns the instances that enter standby.
+pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) -> BTreeSet<String> {
     let members = outdated::members(input.resolved, input.observed, input.status);
     let mut usage = usage::node_usage(input, group, &members);
     if scale_in::removes_last(group) {
-        return builder
-            .set_outcome_once(waiting(Phase::Modifying, "waiting for Auto Scaling to terminate the last node"));
+        builder.set_outcome_once(waiting(Phase::Modifying, "waiting for Auto Scaling to terminate the last node"));
+        return BTreeSet::new();
     }
     let is_draining = |m: &NodeInstance| m.disruption_of(&input.resolved.desired.id.uid).is_some();
     // Without a version to launch, a replaced instance of the pool would come back as it was.
@@ -47,7 +51,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         Some(_) => WarmPoolRotation::Done,
     };
     if pool != WarmPoolRotation::Done && !members.iter().any(is_draining) {
-        return;
+        return BTreeSet::new();
     }
     let surplus = scale_in::surplus(input, group);
     let (candidates, superseded) = candidates(input, &members, surplus, builder);
@@ -68,6 +72,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
     usage.waits_for = std::mem::take(&mut decision.waits_for);
     usage.begins = std::mem::take(&mut decision.begins);
     builder.node_usage = Some(usage);
+    let entering_standby = std::mem::take(&mut decision.entering_standby);
     if decision.eviction_blocked {
         keep_drain_blocked(input, builder);
     }
@@ -83,6 +88,7 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         let blocker = submission_blocker(input, group, crd_strategy::outdated_count(&members));
         crd_strategy::plan_strategy(input, crd, &members, blocker, builder);
     }
+    entering_standby
 }
 
 /// The nodes that the controller itself may replace or remove. Also the outcome while a resource of a strategy that the
@@ -143,6 +149,7 @@ fn rolling_update_input<'a>(
         max_unavailable_in_weight: matches!(rolling.max_unavailable, IntOrPercent::Percent(_)),
         max_surge: rolling.max_surge.resolve_surge(desired, heaviest),
         candidates,
+        uncordon_reason: UncordonReason::NoLongerReplaced,
         lock: input.lock,
         rollout_block: input.rollout_block,
         allowance: input.allowance,

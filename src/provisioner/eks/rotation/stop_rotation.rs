@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::aws::{InstanceState, ScalingGroup};
 use crate::ownership::has_ownership_tags;
-use crate::plan::{EksStep, NodeStep, PersistentFailure, PlanBuilder, PlannedStep, Step, UncordonReason};
+use crate::plan::{NodeStep, PlanBuilder, PlannedStep, UncordonReason};
 use crate::provisioner::StopRequest;
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::rotation::outdated;
@@ -25,32 +25,22 @@ pub(crate) fn uncordon_nodes_in_progress(input: &PlanInput, builder: &mut PlanBu
     if !builder.leaves_nodes_waiting(input.persistent_failure) {
         return None;
     }
-    if *input.persistent_failure == PersistentFailure::Pass {
-        resume_launches_first(builder);
-    }
     let (resolved, uid) = (input.resolved, &input.resolved.desired.id.uid);
     let members = outdated::members(resolved, input.observed, input.status);
     if !members.iter().any(|m| m.disruption_of(uid).is_some() || m.has_surge_record(uid)) {
         return None;
     }
-    let mut steps = match has_ownership_tags(&group.tags, &resolved.ownership_tags) {
+    let steps = match has_ownership_tags(&group.tags, &resolved.ownership_tags) {
         true => {
             let (drains, health) = (&input.observed.drains, input.observed.cluster_health);
-            let stopped = Stopped { group, uid, lock: input.lock, timing: input.timing, now: input.now };
+            let reason = UncordonReason::RotationBlocked;
+            let stopped = Stopped { group, uid, lock: input.lock, timing: input.timing, now: input.now, reason };
             decide_stop(&stopped, &members, drains, health).steps
         }
         false => uncordon_all(&members, uid),
     };
-    replace_uncordon_reason(&mut steps, UncordonReason::RotationBlocked);
     builder.prepend(steps.into_iter().map(PlannedStep::from));
     input.now.checked_add(input.timing.poll_interval).ok()
-}
-
-/// A refused write must not keep a group from launching instances.
-fn resume_launches_first(builder: &mut PlanBuilder) {
-    let resumes = |planned: &mut PlannedStep| matches!(planned.step, Step::Eks(EksStep::ResumeProcesses { .. }));
-    let first: Vec<_> = builder.steps.extract_if(.., resumes).collect();
-    builder.prepend(first);
 }
 
 fn uncordon_all(members: &[NodeInstance], uid: &str) -> Vec<NodeStep> {
@@ -71,10 +61,9 @@ pub(crate) fn stop_rotation(
     now: Timestamp,
 ) -> RollingUpdateDecision {
     let StopRequest { id, lock, settings, .. } = request;
-    let stopped = Stopped { group, uid: &id.uid, lock: *lock, timing: &settings.timing, now };
-    let mut decision = decide_stop(&stopped, members, drains, cluster_health);
-    replace_uncordon_reason(&mut decision.steps, UncordonReason::GroupRejected);
-    decision
+    let reason = UncordonReason::GroupRejected;
+    let stopped = Stopped { group, uid: &id.uid, lock: *lock, timing: &settings.timing, now, reason };
+    decide_stop(&stopped, members, drains, cluster_health)
 }
 
 /// A group whose rotation stops.
@@ -84,6 +73,8 @@ struct Stopped<'a> {
     lock: Option<&'a str>,
     timing: &'a Timing,
     now: Timestamp,
+    /// The nodes still need to be replaced, so the event about their uncordoning names another cause.
+    reason: UncordonReason,
 }
 
 /// Uncordons the nodes that the group cordoned. Instances in standby have a replacement already, so they are drained and
@@ -94,7 +85,7 @@ fn decide_stop(
     drains: &Drains,
     cluster_health: ClusterHealth,
 ) -> RollingUpdateDecision {
-    let Stopped { group, uid, lock, timing, now } = *stopped;
+    let Stopped { group, uid, lock, timing, now, reason } = *stopped;
     decide(&RollingUpdateInput {
         scaling_group: &group.name,
         group_uid: uid,
@@ -105,6 +96,7 @@ fn decide_stop(
         max_unavailable_in_weight: false,
         max_surge: 0,
         candidates: Candidates::Surplus(0),
+        uncordon_reason: reason,
         lock,
         rollout_block: None,
         allowance: None,
@@ -128,13 +120,4 @@ fn decide_stop(
         cluster_health,
         now,
     })
-}
-
-/// The nodes still need to be replaced, so the event names another cause.
-fn replace_uncordon_reason(steps: &mut [NodeStep], cause: UncordonReason) {
-    for step in steps {
-        if let NodeStep::UncordonNode { reason: reason @ UncordonReason::NoLongerReplaced, .. } = step {
-            *reason = cause;
-        }
-    }
 }

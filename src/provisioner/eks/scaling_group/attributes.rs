@@ -5,8 +5,7 @@ use std::collections::BTreeSet;
 use crate::api::ManagedAttributes;
 use crate::api::names::tag;
 use crate::aws::{ScalingGroup, Tag, tag_map};
-use crate::plan::EksStep;
-use crate::plan::{Drift, PlanBuilder};
+use crate::plan::{Drift, EksStep, PersistentFailure, PlanBuilder, PlannedStep};
 use crate::provisioner::eks::delete::MAX_TAGS;
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::scaling_group::{hooks, subnets};
@@ -42,10 +41,13 @@ pub(crate) fn plan_attributes(input: &PlanInput, group: &ScalingGroup, builder: 
         builder.push_with_reasons(EksStep::SuspendProcesses { group: name(), processes: add }, reasons);
     }
     if !remove.is_empty() {
-        builder.push_with_reasons(
-            EksStep::ResumeProcesses { group: name(), processes: remove.clone() },
-            vec![Drift::new("suspendProcesses", remove.join(", "), "")],
-        );
+        let reasons = vec![Drift::new("suspendProcesses", remove.join(", "), "")];
+        let step = PlannedStep::new(EksStep::ResumeProcesses { group: name(), processes: remove }, reasons);
+        match input.persistent_failure {
+            // A write that is refused each time must not keep the group from launching instances.
+            PersistentFailure::Pass => builder.prepend([step]),
+            PersistentFailure::None | PersistentFailure::Rotation { .. } => builder.steps.push(step),
+        }
     }
     if by_deletion.is_some() {
         // Removed last: it is the only record of what the deletion suspended.

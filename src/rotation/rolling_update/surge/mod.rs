@@ -66,7 +66,7 @@ fn continue_record(input: &RollingUpdateInput, member: &NodeInstance, decision: 
     if input.max_surge > 0 {
         match wait_for_activity(input, member) {
             Some(wait) => decision.waiting_for.push(wait),
-            None => decision.steps.push(enter_standby_step(input, member)),
+            None => enter_standby(input, member, decision),
         }
     } else if never_entered_standby(input, member) {
         decision.steps.extend(clear_step(member));
@@ -76,23 +76,24 @@ fn continue_record(input: &RollingUpdateInput, member: &NodeInstance, decision: 
 }
 
 /// Starts the surge of a healthy node: first the record, then EnterStandby.
-pub(super) fn start_surge(input: &RollingUpdateInput, member: &NodeInstance) -> Vec<NodeStep> {
-    let Some(node) = &member.node else { return Vec::new() };
-    let record = NodeStep::RecordSurge {
+pub(super) fn start_surge(input: &RollingUpdateInput, member: &NodeInstance, decision: &mut RollingUpdateDecision) {
+    let Some(node) = &member.node else { return };
+    decision.steps.push(NodeStep::RecordSurge {
         node: node.name.clone(),
         resource_version: node.resource_version.clone(),
         instance: member.instance.id.clone(),
         template_version: input.template_version.into(),
-    };
-    vec![record, enter_standby_step(input, member)]
+    });
+    enter_standby(input, member, decision);
 }
 
-fn enter_standby_step(input: &RollingUpdateInput, member: &NodeInstance) -> NodeStep {
-    NodeStep::EnterStandby {
+fn enter_standby(input: &RollingUpdateInput, member: &NodeInstance, decision: &mut RollingUpdateDecision) {
+    decision.entering_standby.insert(member.instance.id.clone());
+    decision.steps.push(NodeStep::EnterStandby {
         scaling_group: input.scaling_group.into(),
         instance: member.instance.id.clone(),
         node: member.node.as_ref().map(|n| n.name.clone()).unwrap_or_default(),
-    }
+    });
 }
 
 /// How long EnterStandby may stay invisible: its response may be lost, and DescribeAutoScalingGroups may lag behind it.

@@ -189,6 +189,8 @@ fn healthy_nodes_enter_standby_and_unhealthy_ones_are_replaced_immediately() {
     for (name, max_surge, desired, members, expected) in cases {
         let decision = decide(&RollingUpdateInput { desired, max_surge, ..input(&members, &Drains::new(), 1) });
         assert_eq!(step_summaries(&decision), expected, "{name}");
+        let standby = expected.iter().filter_map(|step| step.strip_prefix("standby "));
+        assert!(decision.entering_standby.iter().map(String::as_str).eq(standby), "each is recorded in time: {name}");
     }
 }
 
