@@ -11,7 +11,6 @@ use super::context::{Context, publish_event_once};
 use super::planner::Planning;
 use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
-use crate::index::invalid_groups::Rejection;
 use crate::plan::{FieldRejection, Outcome};
 use crate::rollout::has_texts;
 
@@ -22,7 +21,7 @@ const MAX_POLLS: u32 = 20;
 
 /// Why this plan rejects a group that `revision` made invalid although its tenant did not change it; `None` for every other
 /// group. The status records the revision, so that a new process counts the same groups.
-fn rejection_by(revision: &str, old: &InstanceGroupStatus, planned: &Planning) -> Option<Rejection> {
+fn rejection_by(revision: &str, old: &InstanceGroupStatus, planned: &Planning) -> Option<FieldRejection> {
     let is_recorded = old.rejected_by_revision.as_deref() == Some(revision);
     if is_recorded && old.observed_generation == Some(planned.plan.generation) {
         return rejection(planned);
@@ -32,7 +31,7 @@ fn rejection_by(revision: &str, old: &InstanceGroupStatus, planned: &Planning) -
 
 /// Why this plan rejects fields of a group that were fine until now, although its tenant did not change it; `None` for
 /// every other group.
-fn new_rejection(old: &InstanceGroupStatus, planned: &Planning) -> Option<Rejection> {
+fn new_rejection(old: &InstanceGroupStatus, planned: &Planning) -> Option<FieldRejection> {
     let plan = &planned.plan;
     let is_unchanged = old.observed_generation == Some(plan.generation);
     // Without a merge there is no hash, and the ConfigMap is the reason.
@@ -48,16 +47,16 @@ fn new_rejection(old: &InstanceGroupStatus, planned: &Planning) -> Option<Reject
 }
 
 /// Why this plan rejects the group or fields of it.
-fn rejection(planned: &Planning) -> Option<Rejection> {
+fn rejection(planned: &Planning) -> Option<FieldRejection> {
     let plan = &planned.plan;
     planned.failure_reason?;
-    let (reason, message) = match (&plan.rejected_fields, &plan.outcome) {
-        (Some(FieldRejection { reason, message }), _) | (None, Outcome::Blocked { reason, message, .. }) => {
-            (reason, message)
+    match (&plan.rejected_fields, &plan.outcome) {
+        (Some(rejection), _) => Some(rejection.clone()),
+        (None, Outcome::Blocked { reason, message, .. }) => {
+            Some(FieldRejection { reason: *reason, message: message.clone() })
         }
-        (None, _) => return None,
-    };
-    Some(Rejection { reason: reason.to_string(), message: message.clone() })
+        (None, _) => None,
+    }
 }
 
 /// Counts the group if the active revision makes it invalid, records that for its status, and schedules the summary.
@@ -70,7 +69,7 @@ pub(crate) fn observe(key: &str, old: &InstanceGroupStatus, planned: &mut Planni
         planned.plan.status_update.fields.insert("rejectedByRevision".to_owned(), json!(recorded));
     }
     if let Some(rejection) = found
-        && ctx.rejections.count(&revision, key, rejection)
+        && ctx.rejections.count(&revision, key, &rejection)
     {
         tokio::spawn(publish(revision, ctx.clone()));
     }

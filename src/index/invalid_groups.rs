@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use crate::plan::{Event, EventReason};
+use crate::plan::{Event, EventReason, FieldRejection, Reason};
 
 /// Groups that the active revision made invalid.
 #[derive(Default)]
@@ -14,14 +14,14 @@ pub(crate) struct InvalidGroups(Mutex<InvalidatedGroups>);
 pub(crate) struct InvalidatedGroups {
     revision: String,
     /// The reason of each group, by key.
-    pub invalid: BTreeMap<String, String>,
+    pub invalid: BTreeMap<String, Reason>,
     /// What is wrong in the first group that was found.
     example: String,
 }
 
 impl InvalidGroups {
     /// Counts a group. Returns true for the first one of a revision, when the summary must be scheduled.
-    pub(crate) fn count(&self, revision: &str, key: &str, rejection: Rejection) -> bool {
+    pub(crate) fn count(&self, revision: &str, key: &str, rejection: &FieldRejection) -> bool {
         let mut tally = self.0.lock().expect("lock is not poisoned");
         if tally.revision != revision {
             *tally = InvalidatedGroups { revision: revision.to_owned(), ..InvalidatedGroups::default() };
@@ -44,8 +44,8 @@ impl InvalidGroups {
 impl InvalidatedGroups {
     /// The event on the ConfigMap. `stored` is the name under which the revision is stored, if it is.
     pub(crate) fn event(&self, groups: usize, stored: Option<&str>) -> Event {
-        let mut by_reason: BTreeMap<&str, usize> = BTreeMap::new();
-        self.invalid.values().for_each(|reason| *by_reason.entry(reason).or_default() += 1);
+        let mut by_reason: BTreeMap<String, usize> = BTreeMap::new();
+        self.invalid.values().for_each(|reason| *by_reason.entry(reason.to_string()).or_default() += 1);
         let counts: Vec<_> =
             by_reason.iter().map(|(reason, count)| format!("{count} of {groups} groups ({reason})")).collect();
         let example: String = self.example.chars().take(500).collect();
@@ -59,15 +59,6 @@ impl InvalidatedGroups {
     }
 }
 
-/// Why a group, or some of its fields, cannot be used.
-#[derive(Clone, Debug, PartialEq)]
-pub(crate) struct Rejection {
-    /// The reason of the condition.
-    pub reason: String,
-    /// What is wrong.
-    pub message: String,
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -75,10 +66,10 @@ mod tests {
     #[test]
     fn one_summary_for_each_revision_names_counts_and_an_example() {
         let effects = InvalidGroups::default();
-        let rejection = |reason: &str| Rejection { reason: reason.into(), message: "spec.a `x` is wrong".into() };
-        assert!(effects.count("r1", "team/a", rejection("InvalidSpec")));
-        assert!(!effects.count("r1", "team/b", rejection("InvalidSpec")));
-        assert!(!effects.count("r1", "team/c", rejection("PolicyViolation")));
+        let rejection = |reason| FieldRejection { reason, message: "spec.a `x` is wrong".into() };
+        assert!(effects.count("r1", "team/a", &rejection(Reason::InvalidSpec)));
+        assert!(!effects.count("r1", "team/b", &rejection(Reason::InvalidSpec)));
+        assert!(!effects.count("r1", "team/c", &rejection(Reason::PolicyViolation)));
         let event = effects.tally("r1").expect("the tally").event(7, None);
         assert_eq!(
             event.message,
@@ -86,7 +77,7 @@ mod tests {
         );
         let stored = effects.tally("r1").expect("the tally").event(7, Some("r14"));
         assert!(stored.message.starts_with("revision r14 (r1) makes"), "as rollout history names it: {stored:?}");
-        assert!(effects.count("r2", "team/a", rejection("InvalidSpec")), "another revision has its own summary");
+        assert!(effects.count("r2", "team/a", &rejection(Reason::InvalidSpec)), "another revision has its own summary");
         assert!(effects.tally("r1").is_none());
     }
 }

@@ -106,7 +106,7 @@ impl PlannedStep {
     }
 }
 
-/// Fields of the spec that a plan cannot use. The rest of the group is reconciled.
+/// Fields of the spec that a plan cannot use. The rest of the group is reconciled, unless the whole spec is rejected.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldRejection {
     /// Reason of the first field.
