@@ -74,7 +74,9 @@ pub fn report(
     let before = stored_status(old, applied);
     let mut status = new_status(&before, applied, boundaries, &outcome);
     let others = reported_others(applied);
+    let stalled = outcome.stalled_reason().or_else(|| others.iter().find_map(Outcome::stalled_reason));
     let mut transitions = Transitions::new(&old.conditions, applied.plan.generation, now);
+    transitions.stalled = stalled;
     transitions.is_stalled_by_fields = is_stalled_by_fields(&applied.plan, &outcome, &others);
     for condition in new_conditions(old, applied, boundaries, &outcome, &others, &status) {
         transitions.update(condition);
@@ -86,7 +88,6 @@ pub fn report(
     let patch = status_patch(&before, status, old);
     let is_newly_blocked = transition_events.iter().any(|event| event.has_reason(EventReason::DrainBlocked));
     let object_events = object_events(applied, is_newly_blocked);
-    let stalled = outcome.stalled_reason().or_else(|| others.iter().find_map(Outcome::stalled_reason));
     let outcome = Some(outcome);
     Report { patch, step_events, transition_events, object_events, ended_conditions, outcome, stalled }
 }

@@ -11,19 +11,19 @@ use crate::plan::{ConditionUpdate, EventKind, FieldRejection, PlanBuilder, PodRe
 #[test]
 fn renamed_reason_is_not_a_transition() {
     let renamed = [
-        (condition::STALLED, "NotOurs", "OwnershipConflict"),
-        (condition::DRAIN_BLOCKED, "BudgetRefused", "EvictionBlocked"),
-        (condition::DRAIN_BLOCKED, "ClaimedTwice", "DuplicateProviderID"),
+        (condition::STALLED, "NotOurs", "OwnershipConflict", Some(Reason::OwnershipConflict)),
+        (condition::DRAIN_BLOCKED, "BudgetRefused", "EvictionBlocked", None),
+        (condition::DRAIN_BLOCKED, "ClaimedTwice", "DuplicateProviderID", None),
     ];
-    for (kind, old, new) in renamed {
+    for (kind, old, new, stalled) in renamed {
         let (previous, current) = (Condition::new(kind, true, old, ""), Condition::new(kind, true, new, ""));
-        assert_eq!(transition_event(Some(&previous), &current), None, "{old}");
+        assert_eq!(transition_event(Some(&previous), &current, stalled), None, "{old}");
     }
     let (previous, current) = (
         Condition::new(condition::STALLED, true, "NotOurs", ""),
         Condition::new(condition::STALLED, true, "NotFound", ""),
     );
-    assert!(transition_event(Some(&previous), &current).is_some());
+    assert!(transition_event(Some(&previous), &current, Some(Reason::NotFound)).is_some());
 }
 
 /// An upgrade of the controller must not repeat the event of a drain that an earlier release reported as blocked.
@@ -158,7 +158,8 @@ fn next_problem_of_the_same_kind_has_an_event_after_an_edit() {
         let problem = Condition::new(condition::STALLED, true, "RefusedByAws", message.to_owned());
         Condition { observed_generation: Some(generation), ..problem }
     };
-    let event = |old: &Condition, new: &Condition| transition_event(Some(old), new).map(|event| event.message);
+    let refused = Some(Reason::RefusedByAws);
+    let event = |old: &Condition, new: &Condition| transition_event(Some(old), new, refused).map(|event| event.message);
     let first = stalled(1, "version 1.33 is too new");
     assert_eq!(event(&first, &stalled(2, "no such release")).as_deref(), Some("no such release"));
     assert_eq!(event(&first, &stalled(2, "version 1.33 is too new")), None);

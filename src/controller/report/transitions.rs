@@ -23,6 +23,8 @@ pub(super) struct Transitions<'a> {
     pub events: Vec<Event>,
     /// The problems that ended.
     pub ended: Vec<EndedCondition>,
+    /// The reason of the condition `Stalled`, if it is True.
+    pub stalled: Option<Reason>,
     /// Whether the condition `Stalled` reports the fields that the plan cannot use.
     pub is_stalled_by_fields: bool,
     /// Whether the transition of the condition `Stalled` has an event.
@@ -40,6 +42,7 @@ impl<'a> Transitions<'a> {
             conditions: old.to_vec(),
             events: Vec::new(),
             ended: Vec::new(),
+            stalled: None,
             is_stalled_by_fields: false,
             has_stalled_event: false,
             was_locked: old.iter().any(is_lock),
@@ -58,7 +61,7 @@ impl<'a> Transitions<'a> {
             let reason = previous.reason.clone().unwrap_or_default();
             self.ended.extend(condition.map(|condition| EndedCondition { condition, reason }));
         }
-        let event = transition_event(previous.as_ref(), &new);
+        let event = transition_event(previous.as_ref(), &new, self.stalled);
         match new.r#type.as_str() {
             condition::STALLED => self.has_stalled_event = event.is_some(),
             // A group that is stalled by its fields has one event, with the reason.
@@ -70,14 +73,19 @@ impl<'a> Transitions<'a> {
     }
 }
 
-/// The event for the transition of a condition from `previous` to `new`, if there is one.
-pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) -> Option<Event> {
+/// The event for the transition of a condition from `previous` to `new`, if there is one. `stalled` is the reason of the
+/// condition `Stalled`, if it is True. A message of the status is only compared as a whole: either users have seen the
+/// new one, or not.
+pub(super) fn transition_event(
+    previous: Option<&Condition>,
+    new: &Condition,
+    stalled: Option<Reason>,
+) -> Option<Event> {
     let was_true = previous.is_some_and(Condition::is_true);
     let previous_reason = previous.and_then(|previous| previous.reason.as_deref()).map(condition::current_reason);
     let same_reason = previous.is_some() && previous_reason == new.reason.as_deref();
     let message = || new.message.clone().unwrap_or_default();
     let reason = new.reason.clone().unwrap_or_default();
-    let stalled_reason = Reason::of_name(&reason);
     let warning = |reason: &str| Event::for_condition(EventKind::Warning, reason, message());
     match (new.r#type.as_str(), new.is_true()) {
         // After an edit of the spec, another problem of the same kind is news.
@@ -87,7 +95,7 @@ pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) ->
                 || previous
                     .is_some_and(|p| p.observed_generation != new.observed_generation && p.message != new.message) =>
         {
-            Some(match stalled_reason {
+            Some(match stalled {
                 Some(Reason::ReplacementsNotReady | Reason::StrategyFailed) => {
                     Event::warning(EventReason::InstanceGroupUpgradeFailed, message())
                 }
@@ -119,7 +127,7 @@ pub(super) fn transition_event(previous: Option<&Condition>, new: &Condition) ->
         }
         (condition::ADOPTED, true) if !was_true => Some(Event::normal(EventReason::Adopted, message())),
         // The condition Stalled has the event.
-        (condition::BOUNDARIES_APPLIED, false) if stalled_reason == Some(Reason::BoundariesUnavailable) => None,
+        (condition::BOUNDARIES_APPLIED, false) if stalled == Some(Reason::BoundariesUnavailable) => None,
         (condition::BOUNDARIES_APPLIED, false) if !same_reason || was_true => Some(warning(&reason)),
         (condition::BOUNDARIES_APPLIED, true)
             if new.has_reason(BoundariesReason::TenantValuesOverridden.as_str())
