@@ -11,7 +11,6 @@ use serde_json::Value;
 use super::{
     conditions::Condition,
     fields::{lenient, lenient_list, without_defaults},
-    patch::diff_merge_patch,
     status_effective::EffectiveValues,
     status_fargate::FargateStatus,
     status_rollout::RolloutRecord,
@@ -529,35 +528,9 @@ pub struct JoinStatus {
     pub role_id: Option<String>,
 }
 
-impl InstanceGroupStatus {
-    /// The JSON merge patch that turns the status `old` into this one, with null for each removed field; `None` when
-    /// they are equal.
-    pub(crate) fn patch_from(&self, old: &Self) -> Option<Value> {
-        let to_json = |status: &Self| serde_json::to_value(status).unwrap_or_default();
-        diff_merge_patch(&to_json(old), &to_json(self))
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn patch_contains_changes_and_removals() {
-        let old = InstanceGroupStatus {
-            current_state: Some("Ready".to_owned()),
-            current_min: Some(1),
-            nodes: Some(NodeCounts { desired: 3, ready: 3, ..NodeCounts::default() }),
-            strategy_resource_name: Some("gone".to_owned()),
-            ..InstanceGroupStatus::default()
-        };
-        let mut new = old.clone();
-        assert_eq!(new.patch_from(&old), None);
-        new.nodes = Some(NodeCounts { desired: 3, ready: 2, ..NodeCounts::default() });
-        new.strategy_resource_name = None;
-        let expected = serde_json::json!({"nodes": {"ready": 2}, "strategyResourceName": null});
-        assert_eq!(new.patch_from(&old), Some(expected));
-    }
 
     #[test]
     fn malformed_status_decodes() {

@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use jiff::Timestamp;
+use serde::Serialize;
 use serde_json::{Value, json};
 
 use super::drift::Drift;
@@ -14,8 +15,8 @@ use super::stalled_reason::Reason;
 use super::step::{ObjectStep, Step};
 use super::types::{FieldRejection, Plan, PlannedStep, StatusUpdate};
 use super::write::{Dependents, Write, last_value, last_values};
-use crate::api::GroupId;
 use crate::api::names::condition;
+use crate::api::{GroupId, InstanceGroupStatus, diff_merge_patch};
 
 /// A plan under construction. Planners append to it in the order in which their steps must run.
 ///
@@ -53,7 +54,7 @@ pub struct PlanBuilder {
     pub events: Vec<Event>,
     /// Why new nodes cannot join; blocks the group once nothing else is left to do.
     pub join_conflict: Option<String>,
-    /// Status fields other than conditions.
+    /// Status fields other than conditions. Set them with [`PlanBuilder::set_status`].
     pub status_update: StatusUpdate,
     /// See [`Plan::evictions_end`].
     pub evictions_end: Option<Timestamp>,
@@ -98,10 +99,32 @@ impl PlanBuilder {
         }
     }
 
+    /// Sets a field of the status, by its JSON name, once the plan has been applied. What later steps rely on is recorded
+    /// before them, too.
+    pub(crate) fn set_status(&mut self, field: &str, value: impl Serialize) {
+        self.status_update.fields.insert(field.to_owned(), json!(value));
+    }
+
     /// Records status fields in one step before all of `steps`, because they name what these steps create or change.
     /// A provisioner calls it once; single fields of `status.managed` follow with [`PlanBuilder::record_managed`].
     pub(crate) fn record(&mut self, status: Value) {
         self.recorded = Some(status);
+    }
+
+    /// Records those of the fields that differ from the stored status, like [`PlanBuilder::record`].
+    pub(crate) fn record_changes(
+        &mut self,
+        stored: &InstanceGroupStatus,
+        fields: impl IntoIterator<Item = (String, Value)>,
+    ) {
+        let stored = json!(stored);
+        let mut next = stored.clone();
+        for (field, value) in fields {
+            next[field] = value;
+        }
+        if let Some(changes) = diff_merge_patch(&stored, &next) {
+            self.record(changes);
+        }
     }
 
     /// Adds a field of `status.managed` to the record.
@@ -220,7 +243,7 @@ pub(crate) fn blocked_plan(id: &GroupId, reason: Reason, message: String) -> Pla
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
+    use crate::api::{InstanceGroup, InstanceGroupSpec, NodeCounts, group_id};
 
     #[test]
     fn record_follows_first_steps_and_precedes_the_others() {
@@ -238,6 +261,26 @@ mod tests {
         let record = ObjectStep::UpdateStatus { status };
         let expected = [ObjectStep::AddFinalizer, record, ObjectStep::RemoveFinalizer, end];
         assert_eq!(steps, expected.map(Step::from));
+    }
+
+    /// A list that became empty must not stay in the status.
+    #[test]
+    fn record_has_what_differs_from_the_stored_status() {
+        let counts = |ready| NodeCounts { desired: 3, ready, ..NodeCounts::default() };
+        let stored = InstanceGroupStatus {
+            current_min: Some(1),
+            nodes: Some(counts(3)),
+            strategy_resource_name: Some("gone".to_owned()),
+            ..InstanceGroupStatus::default()
+        };
+        let mut builder = PlanBuilder::default();
+        builder.set_status("currentMin", 1);
+        builder.record_changes(&stored, builder.status_update.fields.clone());
+        assert_eq!(builder.recorded, None);
+        builder.set_status("nodes", counts(2));
+        builder.set_status("strategyResourceName", Value::Null);
+        builder.record_changes(&stored, builder.status_update.fields.clone());
+        assert_eq!(builder.recorded, Some(json!({ "nodes": { "ready": 2 }, "strategyResourceName": null })));
     }
 
     #[test]

@@ -312,7 +312,7 @@ fn record_spot_recommendation(input: &PlanInput, builder: &mut PlanBuilder) {
     }
     // A group that never had a recommendation gets no status field about it.
     if found.is_some() || input.status.using_spot_recommendation.is_some() {
-        builder.status_update.fields.insert("usingSpotRecommendation".into(), json!(found.is_some()));
+        builder.set_status("usingSpotRecommendation", found.is_some());
     }
 }
 

@@ -75,7 +75,7 @@ fn tag_adopted(input: &PlanInput, profile: &FargateProfile, builder: &mut Fargat
     if let Some(role) = input.observed.role.as_ref().filter(|role| refers && unclaimed(&role.tags)) {
         // If tagging is denied, this record is the only proof of ownership once the profile is deleted.
         builder.adopts_role = true;
-        let managed = builder.next_status.managed.get_or_insert_default();
+        let managed = builder.managed.get_or_insert_default();
         managed.adopted.get_or_insert_default().role = Some(role.id.clone());
         // Without the tag of the region where another region may use the role.
         let claim = region_claim(role, None, &r.ownership_tags, &r.region);

@@ -93,7 +93,7 @@ pub(crate) fn profile(
     if !r.subnets.is_empty() {
         builder.slot.status.subnets.insert(name.clone(), r.subnets.clone());
     }
-    builder.next_status.active_scaling_group_name = Some(name.clone());
+    builder.plan.set_status("activeScalingGroupName", &name);
     builder.plan.push_with_reasons(FargateStep::CreateFargateProfile(input), reasons);
     builder.plan.set_outcome_once(waiting(phase, format!("EKS is creating the Fargate profile {name}")));
 }

@@ -109,7 +109,7 @@ pub fn plan(input: &DeleteInput) -> Plan {
     if may_have_profile {
         slot.status.cluster = Some(input.cluster.to_owned());
     }
-    builder.status_update.fields.insert("fargate".into(), json!(slot.status));
+    builder.set_status("fargate", slot.status);
     builder.build(input.id, recheck_at)
 }
 

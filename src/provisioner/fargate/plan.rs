@@ -1,5 +1,7 @@
 //! Plans one reconcile of an `eks-fargate` group from its resolved spec and observed state. Pure.
 
+use std::collections::BTreeSet;
+
 use serde_json::json;
 
 use super::drift::immutable_drift;
@@ -26,9 +28,9 @@ use crate::provisioner::{join, recreated, unseen_names};
 pub fn plan(input: &PlanInput) -> Plan {
     let found = ObservedProfiles::classify(input.resolved, input.observed, input.status);
     let mut builder = FargatePlanBuilder {
-        plan: PlanBuilder::default(),
+        plan: PlanBuilder::with_status(status_update(input.status), BTreeSet::new()),
         slot: ProfileSlot::new(input.status.fargate.as_ref(), input.observed.queue_position, input.timing, input.now),
-        next_status: input.status.clone(),
+        managed: input.status.managed.clone(),
         recheck_at: None,
         adopts_role: false,
     };
@@ -47,12 +49,12 @@ pub fn plan(input: &PlanInput) -> Plan {
             broken.into_iter().chain(conflict).for_each(|outcome| builder.plan.set_outcome_once(outcome));
             let FargateStatus { profiles, subnets, .. } = &mut builder.slot.status;
             subnets.retain(|name, _| profiles.contains(name));
-            builder.next_status.fargate = Some(builder.slot.status.clone());
+            builder.plan.set_status("fargate", &builder.slot.status);
+            builder.plan.set_status("managed", &builder.managed);
             record(input, &mut builder);
         }
     }
-    let FargatePlanBuilder { mut plan, next_status, recheck_at, .. } = builder;
-    plan.status_update = status_update(&next_status);
+    let FargatePlanBuilder { plan, recheck_at, .. } = builder;
     plan.build(&input.resolved.desired.id, recheck_at)
 }
 
@@ -75,9 +77,9 @@ fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, builder: &mut Farg
     let planner = join_planner(input);
     let keeps_entries = input.resolved.broken.contains(Part::Join);
     let joined = if keeps_entries { JoinPlan::default() } else { planner.plan() };
-    set_next_status(input, found, &joined, builder);
+    set_known_status(input, found, &joined, builder);
     role::plan_region(input, found, builder);
-    builder.next_status.join = planner.join_status(input.status.join.as_ref());
+    builder.plan.set_status("join", planner.join_status(input.status.join.as_ref()));
     builder.recheck_at = joined.recheck_at;
     builder.plan.events.extend(recreated::entries(&planner, &joined, input.status));
     builder.plan.steps.extend(joined.steps);
@@ -115,14 +117,15 @@ fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, builder: &mut Farg
 }
 
 /// Sets what is known before the profiles are planned. Later parts add the profile and the role that they create.
-fn set_next_status(input: &PlanInput, found: &ObservedProfiles, joined: &JoinPlan, builder: &mut FargatePlanBuilder) {
+fn set_known_status(input: &PlanInput, found: &ObservedProfiles, joined: &JoinPlan, builder: &mut FargatePlanBuilder) {
     let r = input.resolved;
-    let next = &mut builder.next_status;
-    next.provisioner = Some(ProvisionerKind::EksFargate.as_str().into());
-    next.strategy = Some(StrategyType::Managed.as_str().into());
-    next.nodes_instance_role_arn = Some(r.role_arn.clone());
-    next.active_scaling_group_name.get_or_insert_with(|| r.names.first_profile.clone());
-    next.managed = Some(managed_attributes(input, found, joined, next.managed.take().unwrap_or_default()));
+    builder.plan.set_status("provisioner", ProvisionerKind::EksFargate);
+    builder.plan.set_status("strategy", StrategyType::Managed);
+    builder.plan.set_status("nodesInstanceRoleArn", &r.role_arn);
+    let profile = input.status.active_scaling_group_name.as_ref().unwrap_or(&r.names.first_profile);
+    builder.plan.set_status("activeScalingGroupName", profile);
+    let old = builder.managed.take().unwrap_or_default();
+    builder.managed = Some(managed_attributes(input, found, joined, old));
     builder.slot.status.cluster = Some(r.desired.cluster.clone());
     builder.slot.status.profiles = found.own.iter().chain(&found.disowned).map(|p| p.name.clone()).collect();
 }
@@ -136,9 +139,9 @@ fn plan_current(
     builder: &mut FargatePlanBuilder,
 ) {
     let r = input.resolved;
-    builder.next_status.active_scaling_group_name = Some(current.name.clone());
+    builder.plan.set_status("activeScalingGroupName", &current.name);
     let subnets = current.subnets.clone();
-    builder.next_status.effective = Some(EffectiveValues { subnets, ..EffectiveValues::default() });
+    builder.plan.set_status("effective", EffectiveValues { subnets, ..EffectiveValues::default() });
     // The record may be lost, or another controller created the profile.
     if !r.subnets.is_empty() && current.subnets == r.subnets {
         builder.slot.status.subnets.insert(current.name.clone(), r.subnets.clone());
@@ -291,17 +294,17 @@ fn plan_tags(input: &PlanInput, current: &FargateProfile, builder: &mut FargateP
     None
 }
 
-/// The status fields of a profile group. Without steps they are written here only.
-fn status_update(next_status: &InstanceGroupStatus) -> StatusUpdate {
+/// The status fields of a profile group as they are stored. The parts of the plan set those that they know.
+fn status_update(stored: &InstanceGroupStatus) -> StatusUpdate {
     let fields = [
-        ("activeScalingGroupName", json!(next_status.active_scaling_group_name)),
-        ("nodesInstanceRoleArn", json!(next_status.nodes_instance_role_arn)),
-        ("provisioner", json!(next_status.provisioner)),
-        ("strategy", json!(next_status.strategy)),
-        ("managed", json!(next_status.managed)),
-        ("join", json!(next_status.join)),
-        ("fargate", json!(next_status.fargate)),
-        ("effective", json!(next_status.effective)),
+        ("activeScalingGroupName", json!(stored.active_scaling_group_name)),
+        ("nodesInstanceRoleArn", json!(stored.nodes_instance_role_arn)),
+        ("provisioner", json!(stored.provisioner)),
+        ("strategy", json!(stored.strategy)),
+        ("managed", json!(stored.managed)),
+        ("join", json!(stored.join)),
+        ("fargate", json!(stored.fargate)),
+        ("effective", json!(stored.effective)),
     ];
     StatusUpdate { fields: fields.map(|(key, value)| (key.to_owned(), value)).into(), nodes_ready: None }
 }

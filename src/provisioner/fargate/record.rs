@@ -10,14 +10,12 @@ use crate::auth::access_entries::JoinPlan;
 use crate::aws::NewAccessEntry;
 use crate::provisioner::role_region::tagged_region;
 
-/// Records the next status. Without steps nothing depends on it, and the status update alone writes it.
+/// Records the status fields. Without steps nothing depends on them, and the status update alone writes them.
 pub(crate) fn record(input: &PlanInput, builder: &mut FargatePlanBuilder) {
     if builder.plan.steps.is_empty() {
         return;
     }
-    if let Some(status) = builder.next_status.patch_from(input.status) {
-        builder.plan.record(status);
-    }
+    builder.plan.record_changes(input.status, builder.plan.status_update.fields.clone());
 }
 
 /// The attributes that the controller sets: the desired ones, and the recorded ones that still exist.

@@ -87,7 +87,7 @@ pub(crate) fn plan_region(input: &PlanInput, found: &ObservedProfiles, builder: 
         RegionClaim::Claimable if found.own.is_empty() || input.observed.tag_retry_pending => {}
         RegionClaim::Claimable if builder.adopts_role || is_recorded => {}
         RegionClaim::Claimable => {
-            let managed = builder.next_status.managed.get_or_insert_default();
+            let managed = builder.managed.get_or_insert_default();
             managed.adopted.get_or_insert_default().role = Some(role.id.clone());
             managed.role_region = Some(r.region.clone());
             builder.plan.push(IamStep::TagRole { role: role.name.clone(), tags: r.iam_tags() });
@@ -111,7 +111,7 @@ pub(crate) fn remove_unused(input: &PlanInput, builder: &mut FargatePlanBuilder)
         builder.plan.steps.push(PlannedStep::from(JoinStep::RemoveAccessEntry { cluster, principal }).optional());
     }
     builder.plan.events.extend(input.observed.entries_of_others.iter().map(KeptEntry::event));
-    let Some(managed) = builder.next_status.managed.as_mut() else { return };
+    let Some(managed) = builder.managed.as_mut() else { return };
     if input.observed.unused_auth_entries.is_empty() {
         let kept = &input.observed.kept_auth_entries;
         managed.auth_entries.retain(|arn| *arn == input.resolved.role_arn || kept.contains(arn));

@@ -223,15 +223,15 @@ pub(crate) fn record_failed_update(input: &PlanInput, builder: &mut PlanBuilder)
     let has_failed = input.observed.update.as_ref().is_some_and(is_failed);
     let is_over = builder.status_update.fields.contains_key("updateOf") || builder.starts_update;
     if has_failed && input.status.update_failed_at.is_none() && !is_over {
-        builder.status_update.fields.insert("updateFailedAt".into(), json!(rfc3339(input.now)));
+        builder.set_status("updateFailedAt", rfc3339(input.now));
     }
 }
 
 /// Forgets the recorded update, which nothing requests any more.
 pub(crate) fn forget_update(input: &PlanInput, builder: &mut PlanBuilder) {
-    builder.status_update.fields.insert("updateOf".into(), Value::Null);
+    builder.set_status("updateOf", Value::Null);
     if input.status.update_failed_at.is_some() {
-        builder.status_update.fields.insert("updateFailedAt".into(), Value::Null);
+        builder.set_status("updateFailedAt", Value::Null);
     }
 }
 

@@ -1,5 +1,7 @@
 //! Records in the status which attributes the controller sets, before it sets them.
 
+use serde_json::json;
+
 use super::attribute_names::{self, NameKind, was_seen};
 use super::health;
 use super::input::PlanInput;
@@ -24,18 +26,18 @@ pub(crate) fn record(
     if managed == old && adopted.is_none() {
         return;
     }
-    let mut next = input.status.clone();
-    next.managed = Some(managed);
-    next.provisioner = Some(ProvisionerKind::EksManaged.as_str().into());
+    let mut fields = vec![
+        ("managed".to_owned(), json!(managed)),
+        ("provisioner".to_owned(), json!(ProvisionerKind::EksManaged)),
+    ];
     // Both fields are written together: a recorded name without its hash would make the group outdated.
     if let Some(group) = adopted {
-        let template = next.template.get_or_insert_default();
+        let mut template = input.status.template.clone().unwrap_or_default();
         template.adopted_hash = Some(input.resolved.hash.clone());
         template.adopted_version = Some(group.name().nodegroup.clone());
+        fields.push(("template".to_owned(), json!(template)));
     }
-    if let Some(status) = next.patch_from(input.status) {
-        builder.record(status);
-    }
+    builder.record_changes(input.status, fields);
 }
 
 /// The attributes that the controller sets: the desired ones, and the recorded ones that still exist.

@@ -48,7 +48,7 @@ fn record_adoption(input: &PlanInput, name: &str, builder: &mut PlanBuilder) {
     if new != old {
         adopt::adopt_group(input, &adopt::AdoptionSource::from_launch_configuration(input, name), &new, builder);
     }
-    builder.status_update.fields.insert("template".into(), json!(new));
+    builder.set_status("template", new);
 }
 
 /// Deletes the recorded configurations that neither the group nor any of its instances uses.

@@ -53,7 +53,7 @@ impl From<EnsuredVersion> for TemplateContribution {
 pub(crate) fn ensure_version(input: &PlanInput, builder: &mut PlanBuilder) -> Option<EnsuredVersion> {
     let r = input.resolved;
     let hash = r.fingerprint.hash.clone();
-    builder.status_update.fields.insert("activeLaunchTemplateName".into(), r.names.template.clone().into());
+    builder.set_status("activeLaunchTemplateName", &r.names.template);
     let Some(found) = &input.observed.template else {
         let template = NewTemplate {
             name: r.names.template.clone(),

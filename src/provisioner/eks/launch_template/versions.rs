@@ -2,8 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use serde_json::json;
-
 use super::create::{self, TemplateContribution};
 use super::pin_state::{PinState, pin_state};
 use crate::aws::{Instance, ScalingGroup, TemplatePin};
@@ -38,7 +36,7 @@ pub(crate) fn plan_template(
             TemplateContribution { pin, ..TemplateContribution::default() }
         }
         PinState::Repin { number, reasons } => {
-            builder.status_update.fields.insert("latestTemplateVersion".into(), json!(number.to_string()));
+            builder.set_status("latestTemplateVersion", number.to_string());
             TemplateContribution {
                 pin: Some(Pin::Version { template: id, number }),
                 repin_reasons: Some(reasons),
@@ -130,9 +128,9 @@ fn record_version(input: &PlanInput, id: &str, number: i64, builder: &mut PlanBu
             new.adopted_version = version.clone();
         }
     }
-    builder.status_update.fields.insert("latestTemplateVersion".into(), json!(version));
+    builder.set_status("latestTemplateVersion", version);
     if new != old && own.is_none() {
         adopt::adopt_group(input, &adopt::AdoptionSource::from_version(input, number), &new, builder);
     }
-    builder.status_update.fields.insert("template".into(), json!(new));
+    builder.set_status("template", new);
 }

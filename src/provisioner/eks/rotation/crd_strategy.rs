@@ -2,7 +2,7 @@
 //!
 //! The controller counts outdated nodes itself, so a resource that reports success too early does not end the upgrade.
 
-use serde_json::{Value, json};
+use serde_json::Value;
 
 use crate::api::spec_error::SpecError;
 use crate::api::{InstanceGroupStatus, StrategyProgress};
@@ -181,7 +181,7 @@ pub(crate) fn superseded_outcome(
             Some(waiting(format!("waiting for {}", resource.describe_left_behind(outdated_count(members)))))
         }
         Some(StrategyState::Left(None)) => {
-            builder.status_update.fields.insert("strategyProgress".into(), json!(StrategyProgress::default()));
+            builder.set_status("strategyProgress", StrategyProgress::default());
             forget_retries(input, builder);
             None
         }
@@ -225,7 +225,7 @@ fn apply_decision(
         }
     }
     if let Some(progress) = decision.progress {
-        builder.status_update.fields.insert("strategyProgress".into(), json!(progress));
+        builder.set_status("strategyProgress", progress);
     }
     match decision.state {
         CrdStrategyState::Done => {}

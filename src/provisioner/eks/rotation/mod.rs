@@ -312,5 +312,5 @@ pub(crate) fn count_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mut
     if !outdated.is_empty() {
         counts["outdatedInstances"] = json!(outdated);
     }
-    builder.status_update.fields.insert("nodes".into(), counts);
+    builder.set_status("nodes", counts);
 }
