@@ -65,9 +65,9 @@ pub enum EventReason {
     /// Another client deleted a resource, and the controller creates it again (Warning).
     ResourceRecreated,
     /// A managed node group was changed.
-    NodeGroupUpdated,
+    NodegroupUpdated,
     /// EKS deletes a managed node group.
-    NodeGroupDeleted,
+    NodegroupDeleted,
     /// EKS creates a Fargate profile.
     FargateProfileCreated,
     /// Tags of a Fargate profile were changed.
@@ -107,7 +107,7 @@ pub enum EventReason {
     /// All groups have returned (Warning); on the ConfigMap and the revision.
     RolloutAborted,
     /// All waves have passed; on the ConfigMap and the revision.
-    RolloutComplete,
+    RolloutCompleted,
     /// A check of the rollout fails (Warning); on the ConfigMap.
     RolloutCheckFailing,
     /// A check of the rollout has no result (Warning); on the ConfigMap.
@@ -115,7 +115,7 @@ pub enum EventReason {
     /// The API server refuses the status of the newest revision (Warning); on the ConfigMap.
     RolloutNotRecorded,
     /// The key `rollout` is gone in the middle of a rollout (Warning); on the ConfigMap.
-    RolloutPolicyKept,
+    RolloutKeyMissing,
     /// A revision of the boundaries makes groups invalid (Warning); on the ConfigMap.
     GroupsRejected,
     /// A revision of the boundaries is active; on the ConfigMap.

@@ -67,7 +67,7 @@ def test_a_new_release_is_rolled_out_as_one_update(tenant):
     group.wait_ready(nodes=2, timeout=ROTATION)
     assert group.nodegroup()["releaseVersion"] == RELEASES[2]
     assert group.status()["updateId"] == identifier and "updateOf" not in group.status()
-    assert identifier in group.wait_event("NodeGroupUpdated", "has completed the update")["note"]
+    assert identifier in group.wait_event("NodegroupUpdated", "has completed the update")["note"]
     assert len(group.calls(*UPDATES, after=mark)) == 1
     eks = tenant.cloud.boto("eks")
     update = eks.describe_update(name=tenant.cloud["cluster_name"], nodegroupName=group.names[-1], updateId=identifier)["update"]
@@ -311,7 +311,7 @@ def test_denied_tags_are_reported_and_other_changes_continue(own_cloud, start_co
         group.wait(lambda g: g.status()["observedGeneration"] == g.get()["metadata"]["generation"], what="the last pass")
         assert group.wait_condition("Stalled", reason="MissingPermission")["message"] == message
         assert sorted(asked()) == ["TagResource", "UntagResource"]
-        assert group.has_no_event("NodeGroupUpdated", "changed the tags"), "nothing was changed"
+        assert group.has_no_event("NodegroupUpdated", "changed the tags"), "nothing was changed"
     controller.kill()
     start_controller(cloud, *rarely)
     group.wait_ready(nodes=1)

@@ -217,7 +217,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
         let message = format!(
             "the key `rollout` was removed from the ConfigMap during a rollout; the policy that {name} was stored with stays in effect until a rollout is complete; {remedy}"
         );
-        publish_event(&ctx.boundaries_target().await, &Event::warning(EventReason::RolloutPolicyKept, message), ctx)
+        publish_event(&ctx.boundaries_target().await, &Event::warning(EventReason::RolloutKeyMissing, message), ctx)
             .await;
     }
     let now = Timestamp::now();
@@ -551,11 +551,11 @@ async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionS
             format!("all groups return to the revision that they came from: {why}"),
         ),
         RolloutPhase::Complete if view.is_return() => Event::normal(
-            EventReason::RolloutComplete,
+            EventReason::RolloutCompleted,
             format!("all groups have {name}, except those in status.behind"),
         ),
         RolloutPhase::Complete => {
-            Event::normal(EventReason::RolloutComplete, format!("all waves of {name} have passed"))
+            Event::normal(EventReason::RolloutCompleted, format!("all waves of {name} have passed"))
         }
         RolloutPhase::Aborted => {
             let what = format!("all groups returned from {name}; their nodes are still being replaced");

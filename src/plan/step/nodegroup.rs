@@ -68,15 +68,15 @@ impl StepInfo for NodegroupStep {
         let (reason, action) = match self {
             NodegroupStep::CreateNodegroup(_) => (EventReason::InstanceGroupCreated, "created the node group"),
             NodegroupStep::UpdateNodegroup { .. } => {
-                (EventReason::NodeGroupUpdated, "started an in-place change of the node group")
+                (EventReason::NodegroupUpdated, "started an in-place change of the node group")
             }
             NodegroupStep::UpdateNodegroupVersion { .. } => {
-                (EventReason::NodeGroupUpdated, "started an update of the node group")
+                (EventReason::NodegroupUpdated, "started an update of the node group")
             }
             NodegroupStep::TagNodegroup { .. } | NodegroupStep::UntagNodegroup { .. } => {
-                (EventReason::NodeGroupUpdated, "changed the tags of the node group")
+                (EventReason::NodegroupUpdated, "changed the tags of the node group")
             }
-            NodegroupStep::DeleteNodegroup { .. } => (EventReason::NodeGroupDeleted, "EKS is deleting the node group"),
+            NodegroupStep::DeleteNodegroup { .. } => (EventReason::NodegroupDeleted, "EKS is deleting the node group"),
         };
         Some(Event::with_reasons(reason, format!("{action} {}", self.subject()), reasons))
     }

@@ -243,7 +243,7 @@ pub(crate) fn report_completed_update(input: &PlanInput, partitioned: &Partition
     let since = update.created.map(|at| format!(", which began at {}", rfc3339(at))).unwrap_or_default();
     let message =
         format!("EKS has completed the update {} ({}) of the node group{name}{since}", update.id, update.kind);
-    builder.events.push(Event::normal(EventReason::NodeGroupUpdated, message));
+    builder.events.push(Event::normal(EventReason::NodegroupUpdated, message));
     if !builder.starts_update {
         forget_update(input, builder);
     }
