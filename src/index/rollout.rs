@@ -187,9 +187,9 @@ impl RolloutState {
     }
 
     /// Records that a group replaces no nodes for the rollout now.
-    pub(crate) fn release(&self, key: &str) {
+    pub(crate) fn record_idle(&self, key: &str) {
         if self.budget().is_some() {
-            self.with_budget_usage(|budget_usage| budget_usage.release(key));
+            self.with_budget_usage(|budget_usage| budget_usage.record_idle(key));
         }
     }
 

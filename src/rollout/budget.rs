@@ -248,7 +248,7 @@ impl BudgetUsage {
     }
 
     /// Records that a group replaces no nodes for the rollout now, whatever it did before.
-    pub(crate) fn release(&mut self, key: &str) {
+    pub(crate) fn record_idle(&mut self, key: &str) {
         self.waiting_batches.remove(key);
         self.waiting.remove(key);
     }
@@ -256,7 +256,7 @@ impl BudgetUsage {
     /// Records that nothing is planned for a group, because its object cannot be decoded: it neither waits, nor replaces the
     /// node that it has announced. The nodes of it that are unavailable count on.
     pub(crate) fn suspend(&mut self, key: &str) {
-        self.release(key);
+        self.record_idle(key);
         if self.groups.contains_key(key) {
             self.change(key, Entry::end_announcement);
         }
@@ -329,7 +329,7 @@ impl BudgetUsage {
     pub(crate) fn forget(&mut self, key: &str) {
         self.change(key, |entry| *entry = Entry::default());
         self.groups.remove(key);
-        self.release(key);
+        self.record_idle(key);
     }
 
     /// A batch that is larger than the budget starts when nothing else is unavailable.

@@ -59,7 +59,7 @@ pub(super) fn add_first_resolved(ctx: &Context, view: &RolloutView, images: &mut
 
 /// Without the key `rollout`, aliases resolve to AWS's present image. That is stored, so that a later policy does not
 /// begin with images of before.
-pub(super) async fn release(
+pub(super) async fn forget(
     ctx: &Context,
     active: &ActiveBoundaries,
     stored: &[BoundariesRevision],

@@ -164,10 +164,10 @@ async fn read(
     let known = ctx.stores.rollout.view();
     let cluster = ctx.planner.settings.cluster_name.as_deref();
     let view = RolloutView::new(&stored, active, known.as_deref(), cluster);
-    let is_released = view.is_none() && active.rollout().is_none() && lost_view(ctx, active, &stored).is_none();
-    if is_released && active.source == BoundariesSource::Live {
+    let is_over = view.is_none() && active.rollout().is_none() && lost_view(ctx, active, &stored).is_none();
+    if is_over && active.source == BoundariesSource::Live {
         // All groups wait for the ConfigMap to be loaded. The next load stores this.
-        if let Err(error) = images::release(ctx, active, &stored).await {
+        if let Err(error) = images::forget(ctx, active, &stored).await {
             tracing::warn!(%error, "cannot store that image aliases follow AWS again");
         }
     }
@@ -429,7 +429,7 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
         });
         if !decided.rotates_for_revision {
             // It may not be planned again for long, and groups that wait for the budget go before those that have not begun.
-            ctx.stores.rollout.release(&key);
+            ctx.stores.rollout.record_idle(&key);
         }
     }
     Poll { summary, switching_groups, beginning, next, stuck }

@@ -215,7 +215,7 @@ impl Stores {
         let key = group_id(group).key();
         context.drain_forecast = self.rollout.drain_forecast(&key);
         if !rotates_for_revision {
-            return self.rollout.release(&key);
+            return self.rollout.record_idle(&key);
         }
         match self.rollout.allowance(&key) {
             Some(Ok(allowance)) => context.allowance = Some(allowance),

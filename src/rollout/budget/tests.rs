@@ -213,7 +213,7 @@ fn groups_begin_after_those_that_wait() {
         "a batch waits as well"
     );
     assert!(budget_usage.is_waiting("team/managed"), "it is not stuck");
-    budget_usage.release("team/managed");
+    budget_usage.record_idle("team/managed");
     assert!(!budget_usage.is_used_up(&two, "team/b"), "it takes no part any more");
     budget_usage.forget("team/other");
     budget_usage.announce("team/b", now);

@@ -104,7 +104,7 @@ fn after_a_locked_downgrade(drops_records: bool) -> SimulatedCluster {
     let mut cluster = interrupted("soaks");
     set_lock(&mut cluster, true);
     cluster.groups.iter_mut().for_each(|group| group.log.clear());
-    cluster.release();
+    cluster.take_live_content();
     let hash = cluster.revision("r2").spec.hash.clone();
     for group in &mut cluster.groups {
         assert_eq!(group.status.boundaries_revision.as_ref(), Some(&hash));

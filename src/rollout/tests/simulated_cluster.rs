@@ -426,7 +426,7 @@ impl SimulatedCluster {
         self.now += POLL;
         self.monotonic += POLL.unsigned_abs();
         self.store();
-        let Some(view) = self.view() else { return self.release() };
+        let Some(view) = self.view() else { return self.take_live_content() };
         for index in 0..self.groups.len() {
             self.reconcile(index, &view);
         }
@@ -434,7 +434,7 @@ impl SimulatedCluster {
     }
 
     /// Without a rollout, every group has what the ConfigMap has.
-    pub(super) fn release(&mut self) {
+    pub(super) fn take_live_content(&mut self) {
         let data = self.data();
         let active = Arc::new(select_active(Some(&data), None, true).0);
         let newest = self.revisions.last().expect("a revision");
