@@ -75,7 +75,7 @@ fn pure_modules_have_no_io() {
 /// Where the annotations of an InstanceGroup may be read before the merge with the boundaries, and why.
 const RAW_ANNOTATIONS: [(&str, &str); 9] = [
     ("src/boundaries", "merges them"),
-    ("src/cli/explain.rs", "prints those after the merge"),
+    ("src/cli/explain", "prints those after the merge"),
     ("src/cli/render.rs", "prints those after the merge"),
     ("src/cli/input", "passes them to the merge"),
     (
