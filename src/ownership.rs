@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use crate::api::names::{condition, tag};
 use crate::api::{Condition, InstanceGroupStatus};
 use crate::aws::{Tag, tag_map};
-use crate::plan::{Outcome, Reason};
+use crate::plan::{Outcome, StalledReason};
 use crate::provisioner::GroupId;
 
 /// Keys of the three tags that together prove ownership.
@@ -31,7 +31,7 @@ pub(crate) fn tagging_blocked(lacks_tag: bool, lacks_untag: bool, is_deleting: b
     let needed = [(lacks_tag, "eks:TagResource"), (lacks_untag, "eks:UntagResource")];
     let missing: Vec<_> = needed.into_iter().filter(|(lacks, _)| *lacks).map(|(_, permission)| permission).collect();
     Outcome::Blocked {
-        reason: Reason::MissingPermission,
+        reason: StalledReason::MissingPermission,
         message: missing_tag_permission(&missing.join(" and ")),
         is_deleting,
     }
@@ -148,7 +148,7 @@ pub(crate) fn disowned_outcome<'a>(
         "cannot verify the owner of {}; the controller leaves {left}; restore its tags, or delete it",
         all.join("; and of ")
     );
-    (!all.is_empty()).then_some(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting })
+    (!all.is_empty()).then_some(Outcome::Blocked { reason: StalledReason::OwnershipConflict, message, is_deleting })
 }
 
 /// What about the tags of a resource does not prove that a group owns it; `None` when they do.

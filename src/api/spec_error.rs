@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::plan::Reason;
+use crate::plan::StalledReason;
 use crate::util::escape::escape_control;
 
 /// Who can set a required value that is missing.
@@ -67,7 +67,7 @@ impl ComparedField {
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct SpecError {
     /// Reason of the resulting outcome.
-    pub reason: Reason,
+    pub reason: StalledReason,
     /// Dotted path in the InstanceGroup; empty when `rule` is the whole message.
     pub path: String,
     /// The invalid value, never user data; empty when it is missing.
@@ -96,7 +96,7 @@ impl SpecError {
     pub fn invalid(path: &str, value: impl ToString, rule: impl Into<String>, remedy: impl Into<String>) -> Self {
         let remedy: String = remedy.into();
         SpecError {
-            reason: Reason::InvalidSpec,
+            reason: StalledReason::InvalidSpec,
             path: path.into(),
             value: value.to_string().into(),
             rule: rule.into(),
@@ -110,7 +110,7 @@ impl SpecError {
 
     /// A value that the admin's policy does not allow.
     pub(crate) fn policy_violation(path: &str, value: &str, rule: String, remedy: String) -> Self {
-        Self::invalid(path, value, rule, remedy).with_reason(Reason::PolicyViolation)
+        Self::invalid(path, value, rule, remedy).with_reason(StalledReason::PolicyViolation)
     }
 
     /// A required value that neither the tenant nor a default sets.
@@ -128,7 +128,7 @@ impl SpecError {
     /// An error whose message already contains field, rule and remedy.
     pub(crate) fn from_message(message: impl ToString) -> Self {
         SpecError {
-            reason: Reason::InvalidSpec,
+            reason: StalledReason::InvalidSpec,
             path: String::new(),
             value: Box::default(),
             rule: message.to_string(),
@@ -147,7 +147,7 @@ impl SpecError {
     }
 
     /// The same error with another reason.
-    pub fn with_reason(mut self, reason: Reason) -> Self {
+    pub fn with_reason(mut self, reason: StalledReason) -> Self {
         self.reason = reason;
         self
     }
@@ -188,8 +188,8 @@ impl std::fmt::Display for SpecError {
 }
 
 /// The reason of the first error, which becomes the reason of the outcome.
-pub(crate) fn first_reason(errors: &[SpecError]) -> Reason {
-    errors.first().map_or(Reason::InvalidSpec, |p| p.reason)
+pub(crate) fn first_reason(errors: &[SpecError]) -> StalledReason {
+    errors.first().map_or(StalledReason::InvalidSpec, |p| p.reason)
 }
 
 /// All errors as one message. Values that are missing for the same reason have one sentence.

@@ -259,7 +259,7 @@ mod tests {
             let edits = ["a", "b"].map(|n| writer.submit(&kube, AwsAuthEdit::Put(entry(n)), &|| true));
             for result in futures::future::join_all(edits).await {
                 let error = result.expect_err("it is rejected");
-                assert_eq!(error.stalled_reason(), Some(crate::plan::Reason::AuthConflict), "{error}");
+                assert_eq!(error.stalled_reason(), Some(crate::plan::StalledReason::AuthConflict), "{error}");
                 assert!(error.to_string().contains(expected), "{error}");
             }
             let removed = writer.submit(&kube, AwsAuthEdit::Remove(entry("c")), &|| true).await;

@@ -5,7 +5,7 @@ use crate::aws::{AwsError, AwsErrorKind};
 use crate::index::denied_calls::DeniedCall;
 use crate::k8s::KubeError;
 use crate::lock::LockHolder;
-use crate::plan::stalled_reason::Reason;
+use crate::plan::stalled_reason::StalledReason;
 
 /// Why a pass ended before its last step.
 #[derive(Debug, thiserror::Error)]
@@ -73,12 +73,12 @@ impl StepError {
     }
 
     /// The `Stalled` reason; `None` for an error that a retry can clear.
-    pub(crate) fn stalled_reason(&self) -> Option<Reason> {
+    pub(crate) fn stalled_reason(&self) -> Option<StalledReason> {
         match self {
             StepError::Aws(error) => match error.kind {
-                AwsErrorKind::Denied => Some(Reason::MissingPermission),
-                AwsErrorKind::Quota => Some(Reason::QuotaExceeded),
-                AwsErrorKind::Invalid => Some(Reason::RefusedByAws),
+                AwsErrorKind::Denied => Some(StalledReason::MissingPermission),
+                AwsErrorKind::Quota => Some(StalledReason::QuotaExceeded),
+                AwsErrorKind::Invalid => Some(StalledReason::RefusedByAws),
                 AwsErrorKind::NotFound
                 | AwsErrorKind::AlreadyExists
                 | AwsErrorKind::Throttled
@@ -87,7 +87,7 @@ impl StepError {
                 | AwsErrorKind::Unavailable
                 | AwsErrorKind::Other => None,
             },
-            StepError::Kube(KubeError::Forbidden { .. }) => Some(Reason::MissingPermission),
+            StepError::Kube(KubeError::Forbidden { .. }) => Some(StalledReason::MissingPermission),
             StepError::Kube(_)
             | StepError::MayNotWrite
             | StepError::GroupGone
@@ -99,8 +99,8 @@ impl StepError {
             | StepError::RejectedBefore(_) => None,
             // Another group has just added an entry for the role. The next plan widens it, or reports the conflict.
             StepError::AwsAuth(AwsAuthError::Conflict { .. }) => None,
-            StepError::AwsAuth(_) => Some(Reason::AuthConflict),
-            StepError::OwnershipConflict(_) => Some(Reason::OwnershipConflict),
+            StepError::AwsAuth(_) => Some(StalledReason::AuthConflict),
+            StepError::OwnershipConflict(_) => Some(StalledReason::OwnershipConflict),
         }
     }
 }

@@ -106,7 +106,7 @@ mod tests {
     use crate::aws::inventory::{CacheConfig, Inventory};
     use crate::index::process_state::ProcessState;
     use crate::k8s::{KubeClient, fake};
-    use crate::plan::{Plan, PlannedStep, Reason, blocked_plan};
+    use crate::plan::{Plan, PlannedStep, StalledReason, blocked_plan};
 
     async fn apply_step(inventory: &Inventory, step: IamStep) -> Applied {
         let metadata =
@@ -116,7 +116,7 @@ mod tests {
         let applier = Applier::for_tests(inventory, &kube, &process_state, &aws_auth);
         let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
         let steps = vec![PlannedStep::new(step, Vec::new())];
-        let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
+        let plan = Plan { steps, ..blocked_plan(&id, StalledReason::InvalidSpec, String::new()) };
         apply(&applier, &id, "1", &[], plan).await
     }
 

@@ -255,7 +255,7 @@ mod tests {
     use crate::aws::inventory::{CacheConfig, Inventory};
     use crate::index::process_state::ProcessState;
     use crate::k8s::{KubeClient, fake};
-    use crate::plan::{Plan, PlannedStep, Reason, blocked_plan};
+    use crate::plan::{Plan, PlannedStep, StalledReason, blocked_plan};
 
     /// The fake AWS, and one drained node of the group in a fake API server.
     struct Fakes {
@@ -298,7 +298,7 @@ mod tests {
                 decrement_desired: true,
             };
             let steps = vec![PlannedStep::new(step, Vec::new())];
-            let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
+            let plan = Plan { steps, ..blocked_plan(&id, StalledReason::InvalidSpec, String::new()) };
             let inventory = Inventory::with_config(self.aws.aws(), CacheConfig::default());
             let (kube, aws_auth) = (KubeClient::new(client, "test"), AwsAuthWriter::default());
             let applier = Applier {

@@ -13,7 +13,7 @@ use crate::aws::inventory::{CacheConfig, Inventory};
 use crate::aws::nodegroup::NodegroupName;
 use crate::k8s::{KubeClient, fake};
 use crate::plan::{
-    EksStep, InPlaceChange, InPlaceRecord, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PodRef, Reason,
+    EksStep, InPlaceChange, InPlaceRecord, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PodRef, StalledReason,
     UncordonReason, blocked_plan,
 };
 
@@ -58,7 +58,7 @@ async fn apply_steps_to(
     });
     let id = group_id(group);
     let steps = steps.into_iter().map(|step| PlannedStep::new(step, Vec::new())).collect();
-    let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
+    let plan = Plan { steps, ..blocked_plan(&id, StalledReason::InvalidSpec, String::new()) };
     let inventory = Inventory::with_config(Arc::new(FakeAws::default()).aws(), CacheConfig::default());
     let (kube, process_state) = (KubeClient::new(client, "test"), ProcessState::default());
     let aws_auth = AwsAuthWriter::default();
@@ -136,7 +136,7 @@ async fn refused_step_blocks_only_steps_that_depend_on_it() {
     let names: Vec<_> = applied.plan.steps.iter().map(|planned| planned.step.name()).collect();
     assert_eq!(names, ["UncordonNode", "PutAwsAuthEntry", "UpdateGroup", "Terminate"], "new nodes could not join");
     assert_eq!(applied.waiting_steps, ["UpdateGroup", "Terminate"]);
-    assert!(applied.error.is_some_and(|error| error.stalled_reason() == Some(Reason::MissingPermission)));
+    assert!(applied.error.is_some_and(|error| error.stalled_reason() == Some(StalledReason::MissingPermission)));
     let lost = |call: &fake::Call| match call.path.contains("configmaps") {
         true => fake::failure(503, "ServiceUnavailable", "away"),
         false => panic!("{call:?}"),
@@ -166,7 +166,7 @@ async fn refused_change_in_place_stops_neither_other_nodes_nor_the_rotation() {
         vec![change("n-1", "i-1").into(), change("n-2", "i-2").into(), uncordon.into()]
     };
     for (code, reason, stalled) in
-        [(403, "Forbidden", Some(Reason::MissingPermission)), (422, "Invalid", None), (400, "BadRequest", None)]
+        [(403, "Forbidden", Some(StalledReason::MissingPermission)), (422, "Invalid", None), (400, "BadRequest", None)]
     {
         let answer = move |call: &fake::Call| {
             let name = call.path.rsplit('/').next().unwrap_or_default().to_owned();
@@ -208,13 +208,13 @@ async fn refused_tags_stop_nothing_else_and_are_not_sent_in_each_pass() {
         };
         let uncordon = NodeStep::UncordonNode { node: "n".into(), reason: UncordonReason::RotationBlocked };
         let steps = vec![PlannedStep::new(tag, Vec::new()), PlannedStep::new(uncordon, Vec::new())];
-        let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
+        let plan = Plan { steps, ..blocked_plan(&id, StalledReason::InvalidSpec, String::new()) };
         let now = Timestamp::from_second(second).expect("a time");
         let applier = Applier { now, ..Applier::for_tests(&inventory, &kube, &process_state, &aws_auth) };
         let applied = apply(&applier, &id, "1", &[], plan).await;
         assert!(applied.is_complete() && applied.steps_done == 1, "{second}: {applied:?}");
         let error = applied.error.as_ref().expect("it is reported");
-        assert_eq!(error.stalled_reason(), Some(Reason::RefusedByAws), "{second}");
+        assert_eq!(error.stalled_reason(), Some(StalledReason::RefusedByAws), "{second}");
         assert!(error.to_string().contains("invalid character"), "{error}");
         calls.push(aws.calls("tags of a node group"));
     }
@@ -245,7 +245,7 @@ async fn rejected_change_in_place_is_not_repeated_in_each_pass() {
         let step =
             NodeStep::ChangeNodeInPlace { node: "n".into(), instance: "i-1".into(), change: team_change("i-1", team) };
         let steps = vec![PlannedStep::new(step, Vec::new())];
-        let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
+        let plan = Plan { steps, ..blocked_plan(&id, StalledReason::InvalidSpec, String::new()) };
         let now = Timestamp::from_second(second).expect("a time");
         let applier = Applier { now, ..Applier::for_tests(&inventory, &kube, &process_state, &aws_auth) };
         let applied = apply(&applier, &id, "1", &[], plan).await;

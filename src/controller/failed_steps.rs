@@ -14,7 +14,7 @@ use crate::index::denied_calls::{DeniedAttempt, DeniedCall};
 use crate::index::denied_rotations::{Permission, PermissionAnswer};
 use crate::index::failure_streak::{FailedStep, PassResult};
 use crate::k8s::KubeError;
-use crate::plan::{Reason, Step};
+use crate::plan::{StalledReason, Step};
 
 /// The blocked plan of a group whose reads are denied, with the denied call; other results as they are.
 pub(super) fn block_denied_reads(
@@ -130,5 +130,5 @@ fn missing_permission(group: &InstanceGroup, action: Option<String>, error: &str
         Some(action) => report::missing_iam_action(&action, error),
         None => report::missing_kubernetes_permission(error),
     };
-    planner::blocked(&group_id(group), Reason::MissingPermission, message)
+    planner::blocked(&group_id(group), StalledReason::MissingPermission, message)
 }

@@ -12,7 +12,7 @@ use super::{report, requeue};
 use crate::api::names::{condition, fail_reason};
 use crate::api::{GroupObject, InstanceGroup, InstanceGroupSpec, group_id, rfc3339};
 use crate::apply::Applied;
-use crate::plan::{ConditionUpdate, Plan, Reason, blocked_plan};
+use crate::plan::{ConditionUpdate, Plan, StalledReason, blocked_plan};
 use crate::telemetry::metrics::ReconcileResult;
 
 /// Reports a stored object that cannot be decoded, once per generation. Other groups are not affected.
@@ -37,7 +37,7 @@ pub(super) async fn report_invalid_object(stored: &GroupObject, key: &str, ctx: 
 /// The plan that the report of an invalid object is made from: the group is blocked, and its drains end.
 fn invalid_object_plan(group: &InstanceGroup) -> Plan {
     let message = format!("{}, correct it in Git and apply it again", report::INVALID_OBJECT);
-    let mut plan = blocked_plan(&group_id(group), Reason::InvalidSpec, message);
+    let mut plan = blocked_plan(&group_id(group), StalledReason::InvalidSpec, message);
     plan.condition_updates.push(ConditionUpdate {
         condition_type: condition::DRAIN_BLOCKED,
         status: false,
@@ -72,7 +72,7 @@ async fn stop_invalid_rotation(stored: &GroupObject, ctx: &Context) -> Result<Ac
     let group = InstanceGroup { metadata, spec: InstanceGroupSpec::default(), status: Some(status.clone()) };
     let (id, context) = (group_id(&group), ctx.stores.group_context(&group, planner).await);
     let observer = planner.observer(&context, requeue::max_cache_age(planner.settings.timing.poll_interval), now);
-    let rejected = blocked_plan(&id, Reason::InvalidSpec, report::INVALID_OBJECT.to_owned());
+    let rejected = blocked_plan(&id, StalledReason::InvalidSpec, report::INVALID_OBJECT.to_owned());
     let plan = planner.stop_rotation(&id, &status, &context, &observer, rejected).await;
     if let Some(applied) = apply_plan(&group, plan, "", true, ctx, now).await {
         for event in &report::report(&status, &applied, None, &rfc3339(now)).step_events {

@@ -113,11 +113,11 @@ mod tests {
     use super::*;
     use crate::api::{Condition, InstanceGroup, InstanceGroupSpec, group_id};
     use crate::controller::report::BoundariesSummary;
-    use crate::plan::{Reason, blocked_plan};
+    use crate::plan::{StalledReason, blocked_plan};
 
     fn planning(hash: Option<&str>, failure: Option<&'static str>) -> Planning {
         let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
-        let plan = blocked_plan(&id, Reason::InvalidSpec, "spec.a `x` is wrong; correct it".into());
+        let plan = blocked_plan(&id, StalledReason::InvalidSpec, "spec.a `x` is wrong; correct it".into());
         let boundaries = hash.map(|hash| BoundariesSummary { hash: hash.into(), ..BoundariesSummary::default() });
         Planning { plan, boundaries, failure_reason: failure, snapshot: None, denied_read: None }
     }

@@ -10,7 +10,7 @@
 use crate::api::{GroupId, InstanceGroupStatus};
 use crate::boundaries::MergedSpec;
 use crate::index::nodes::NodeIndex;
-use crate::plan::{Plan, Reason, blocked_plan};
+use crate::plan::{Plan, StalledReason, blocked_plan};
 use crate::provisioner::Provisioner;
 use crate::settings::Settings;
 
@@ -33,11 +33,11 @@ pub(crate) fn blocked_deletion(
     let path = provisioner.cluster_field();
     let (expected, reason, remedy) = match (&settings.cluster_name, merged) {
         (Some(pinned), _) => {
-            (pinned.as_str(), Reason::PolicyViolation, "use the controller of that cluster".to_owned())
+            (pinned.as_str(), StalledReason::PolicyViolation, "use the controller of that cluster".to_owned())
         }
         (None, Some(merged)) => (
             desired(merged, provisioner)?,
-            Reason::InvalidSpec,
+            StalledReason::InvalidSpec,
             format!("set {path} to {recorded}, and the deletion continues"),
         ),
         (None, None) => return None,
@@ -54,7 +54,7 @@ pub(crate) fn blocked_by_region(id: &GroupId, nodes: &NodeIndex, region: &str) -
     let message = format!(
         "node {node} of this group is in the zone {zone}, but the controller works in the region {region} and finds none of the group's resources there; correct the controller's AWS_REGION, and the deletion continues; to keep the resources, remove the finalizer"
     );
-    Some(blocked_plan(id, Reason::PolicyViolation, message))
+    Some(blocked_plan(id, StalledReason::PolicyViolation, message))
 }
 
 /// The plan of a group in a cluster whose Ready nodes are all in other regions than the controller.
@@ -63,7 +63,7 @@ pub(crate) fn blocked_outside_cluster(id: &GroupId, nodes: &NodeIndex, region: &
     let message = format!(
         "no Ready node of the cluster is in the region {region}, in which the controller works; some are in the zone {zone}; correct the controller's AWS_REGION; it changes nothing before that"
     );
-    Some(blocked_plan(id, Reason::PolicyViolation, message))
+    Some(blocked_plan(id, StalledReason::PolicyViolation, message))
 }
 
 /// The plan of a deletion whose recorded cluster is not in the region and account of the controller.
@@ -71,7 +71,7 @@ pub(crate) fn blocked_by_missing_cluster(id: &GroupId, cluster: &str, region: &s
     let message = format!(
         "EKS has no cluster {cluster} in the controller's account and region {region}, so that none of the group's resources can be found; correct the controller's AWS_REGION or credentials, and the deletion continues; if the cluster was deleted, remove the finalizer"
     );
-    blocked_plan(id, Reason::NotFound, message)
+    blocked_plan(id, StalledReason::NotFound, message)
 }
 
 #[cfg(test)]

@@ -13,7 +13,7 @@ use crate::apply::{Applied, StepError};
 use crate::aws::AwsErrorKind;
 use crate::index::cache_state::OwnWrites;
 use crate::index::process_state::ProcessState;
-use crate::plan::{Outcome, Plan, Reason, Recheck};
+use crate::plan::{Outcome, Plan, Recheck, StalledReason};
 use crate::telemetry::metrics::{Metrics, ReconcileResult};
 
 /// Exponential backoff after `failures` failures in a row: starts at one second, doubles, is capped at the resync period,
@@ -49,7 +49,7 @@ fn delay_after_step(error: &StepError, failures: u32, iam_propagation: Duration,
             backoff_from(iam_propagation, failures, resync.max(iam_propagation))
         }
         StepError::Kube(error) if error.is_conflict() => backoff_from(CACHE_LAG_DELAY, failures, resync),
-        error if error.stalled_reason() == Some(Reason::MissingPermission) => {
+        error if error.stalled_reason() == Some(StalledReason::MissingPermission) => {
             backoff(failures, resync.min(PERMISSION_RECHECK))
         }
         _ => backoff(failures, resync),
@@ -178,7 +178,7 @@ fn delay_after_outcome(key: &str, plan: &Plan, outcome: &Outcome, ctx: &Context)
         Outcome::Progressing { recheck: Recheck::After(time), .. } => (true, time.unsigned_abs()),
         Outcome::Blocked { reason, is_deleting, .. } if is_transient(*reason, *is_deleting) => poll(),
         Outcome::Blocked { .. } if may_clear(&plan.other_outcomes) => poll(),
-        Outcome::Blocked { reason: Reason::MissingPermission, .. } => {
+        Outcome::Blocked { reason: StalledReason::MissingPermission, .. } => {
             let turn = time_to_retry(key, &ctx.planner.process_state, resync_period);
             let period = resync_period.min(PERMISSION_RECHECK);
             (false, turn.unwrap_or_else(|| resync_delay(period, plan.recheck_at, Timestamp::now())))
@@ -229,34 +229,34 @@ fn may_clear(others: &[Outcome]) -> bool {
 }
 
 /// Whether the block may clear soon without a change in Kubernetes, so that the group is polled.
-fn is_transient(reason: Reason, is_deleting: bool) -> bool {
+fn is_transient(reason: StalledReason, is_deleting: bool) -> bool {
     match reason {
-        Reason::ReplacementsNotReady
-        | Reason::ClusterUnhealthy
-        | Reason::ProcessSuspended
-        | Reason::DrainBlocked
-        | Reason::UnschedulablePods
-        | Reason::InsufficientCapacity
-        | Reason::QuotaExceeded
-        | Reason::LaunchFailed
-        | Reason::NodesNotReady
-        | Reason::StrategyFailed
-        | Reason::Degraded => true,
+        StalledReason::ReplacementsNotReady
+        | StalledReason::ClusterUnhealthy
+        | StalledReason::ProcessSuspended
+        | StalledReason::DrainBlocked
+        | StalledReason::UnschedulablePods
+        | StalledReason::InsufficientCapacity
+        | StalledReason::QuotaExceeded
+        | StalledReason::LaunchFailed
+        | StalledReason::NodesNotReady
+        | StalledReason::StrategyFailed
+        | StalledReason::Degraded => true,
         // A foreign resource with the name of an active group usually stays, and its reads cannot be batched.
-        Reason::OwnershipConflict => is_deleting,
-        Reason::InvalidSpec
-        | Reason::MissingPermission
-        | Reason::RefusedByAws
-        | Reason::BoundariesUnavailable
-        | Reason::AuthModeUnsupported
-        | Reason::AuthConflict
-        | Reason::ImageNotFound
-        | Reason::NotFound
-        | Reason::StrategyKindNotFound
-        | Reason::ProfileFailed
-        | Reason::UpdateFailed
-        | Reason::PolicyViolation
-        | Reason::DeletionProtected => false,
+        StalledReason::OwnershipConflict => is_deleting,
+        StalledReason::InvalidSpec
+        | StalledReason::MissingPermission
+        | StalledReason::RefusedByAws
+        | StalledReason::BoundariesUnavailable
+        | StalledReason::AuthModeUnsupported
+        | StalledReason::AuthConflict
+        | StalledReason::ImageNotFound
+        | StalledReason::NotFound
+        | StalledReason::StrategyKindNotFound
+        | StalledReason::ProfileFailed
+        | StalledReason::UpdateFailed
+        | StalledReason::PolicyViolation
+        | StalledReason::DeletionProtected => false,
     }
 }
 
@@ -320,8 +320,8 @@ mod tests {
     /// Each check of a foreign role and profile costs two IAM calls, so an active group does not poll for them.
     #[test]
     fn ownership_conflict_is_transient_only_while_deleting() {
-        assert!(!is_transient(Reason::OwnershipConflict, false) && is_transient(Reason::OwnershipConflict, true));
-        assert!(is_transient(Reason::InsufficientCapacity, false) && !is_transient(Reason::PolicyViolation, true));
+        assert!(!is_transient(StalledReason::OwnershipConflict, false) && is_transient(StalledReason::OwnershipConflict, true));
+        assert!(is_transient(StalledReason::InsufficientCapacity, false) && !is_transient(StalledReason::PolicyViolation, true));
     }
 
     /// An outage that lasts is visible after a minute, and not only when the growing intervals of the retries allow it.

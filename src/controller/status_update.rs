@@ -166,7 +166,7 @@ mod tests {
     use super::*;
     use crate::api::{InstanceGroupSpec, group_id};
     use crate::controller::{fake, report};
-    use crate::plan::{Reason, blocked_plan};
+    use crate::plan::{StalledReason, blocked_plan};
 
     /// The status of last week says that the group is Ready. The alerts must not: the person on call has nothing else.
     #[tokio::test]
@@ -177,7 +177,7 @@ mod tests {
         group.metadata.namespace = Some("team".into());
         let ready = InstanceGroupStatus { current_state: Some("Ready".into()), ..InstanceGroupStatus::default() };
         group.status = Some(ready.clone());
-        let plan = blocked_plan(&group_id(&group), Reason::NodesNotReady, "a node is dead".to_owned());
+        let plan = blocked_plan(&group_id(&group), StalledReason::NodesNotReady, "a node is dead".to_owned());
         let (applied, now) = (Applied::new(plan), Timestamp::UNIX_EPOCH);
         let report = report::report(&ready, &applied, None, &rfc3339(now));
         let error = update_status(&group, "team/web", &applied, &report, now, &test.ctx).await;

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::plan::{PersistentFailure, Reason};
+use crate::plan::{PersistentFailure, StalledReason};
 
 /// After how many refused passes in a row nodes in progress are uncordoned. The fifth is 15 seconds after the first.
 const LASTING_AFTER: u32 = 5;
@@ -15,7 +15,7 @@ pub(crate) struct FailedStep {
     /// Whether it is a step of the rotation itself.
     pub is_of_rotation: bool,
     /// Reason of the `Stalled` condition.
-    pub reason: Reason,
+    pub reason: StalledReason,
     /// What was refused, and the remedy.
     pub message: String,
     /// Whether other groups have been denied the same call for long.
@@ -114,7 +114,7 @@ mod tests {
     fn refused(is_of_rotation: bool) -> PassResult {
         PassResult::NeedsIntervention(FailedStep {
             is_of_rotation,
-            reason: Reason::MissingPermission,
+            reason: StalledReason::MissingPermission,
             message: "no".into(),
             is_known: false,
             is_watched: false,

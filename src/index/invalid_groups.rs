@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
-use crate::plan::{Event, EventReason, FieldRejection, Reason};
+use crate::plan::{Event, EventReason, FieldRejection, StalledReason};
 
 /// Groups that the active revision made invalid.
 #[derive(Default)]
@@ -14,7 +14,7 @@ pub(crate) struct InvalidGroups(Mutex<InvalidatedGroups>);
 pub(crate) struct InvalidatedGroups {
     revision: String,
     /// The reason of each group, by key.
-    pub invalid: BTreeMap<String, Reason>,
+    pub invalid: BTreeMap<String, StalledReason>,
     /// What is wrong in the first group that was found.
     example: String,
 }
@@ -67,9 +67,9 @@ mod tests {
     fn one_summary_for_each_revision_names_counts_and_an_example() {
         let effects = InvalidGroups::default();
         let rejection = |reason| FieldRejection { reason, message: "spec.a `x` is wrong".into() };
-        assert!(effects.count("r1", "team/a", &rejection(Reason::InvalidSpec)));
-        assert!(!effects.count("r1", "team/b", &rejection(Reason::InvalidSpec)));
-        assert!(!effects.count("r1", "team/c", &rejection(Reason::PolicyViolation)));
+        assert!(effects.count("r1", "team/a", &rejection(StalledReason::InvalidSpec)));
+        assert!(!effects.count("r1", "team/b", &rejection(StalledReason::InvalidSpec)));
+        assert!(!effects.count("r1", "team/c", &rejection(StalledReason::PolicyViolation)));
         let event = effects.tally("r1").expect("the tally").event(7, None);
         assert_eq!(
             event.message,
@@ -77,7 +77,10 @@ mod tests {
         );
         let stored = effects.tally("r1").expect("the tally").event(7, Some("r14"));
         assert!(stored.message.starts_with("revision r14 (r1) makes"), "as rollout history names it: {stored:?}");
-        assert!(effects.count("r2", "team/a", &rejection(Reason::InvalidSpec)), "another revision has its own summary");
+        assert!(
+            effects.count("r2", "team/a", &rejection(StalledReason::InvalidSpec)),
+            "another revision has its own summary"
+        );
         assert!(effects.tally("r1").is_none());
     }
 }

@@ -11,7 +11,7 @@ use super::event::{ConditionUpdate, Event};
 use super::node_usage::NodeUsage;
 use super::outcome::{Outcome, Phase, Recheck, with_others};
 use super::persistent_failure::PersistentFailure;
-use super::stalled_reason::Reason;
+use super::stalled_reason::StalledReason;
 use super::step::{ObjectStep, Step};
 use super::types::{FieldRejection, Plan, PlannedStep, StatusUpdate};
 use super::write::{Dependents, Write, last_value, last_values};
@@ -176,7 +176,7 @@ impl PlanBuilder {
     /// cluster is none: uncordoning would be a change, too.
     pub(crate) fn leaves_nodes_waiting(&self, persistent_failure: &PersistentFailure) -> bool {
         let is_blocked =
-            matches!(&self.outcome, Some(Outcome::Blocked { reason, .. }) if *reason != Reason::ClusterUnhealthy);
+            matches!(&self.outcome, Some(Outcome::Blocked { reason, .. }) if *reason != StalledReason::ClusterUnhealthy);
         !self.rotation_planned
             && (is_blocked || *persistent_failure == PersistentFailure::Pass || self.waits_for_ineffective())
     }
@@ -235,7 +235,7 @@ pub fn waiting(phase: Phase, message: impl Into<String>) -> Outcome {
 }
 
 /// A plan without steps for a group that makes no progress until a user acts.
-pub(crate) fn blocked_plan(id: &GroupId, reason: Reason, message: String) -> Plan {
+pub(crate) fn blocked_plan(id: &GroupId, reason: StalledReason, message: String) -> Plan {
     let outcome = Outcome::Blocked { reason, message, is_deleting: id.is_deleting() };
     PlanBuilder::with_outcome(outcome).build(id, None)
 }
@@ -303,20 +303,20 @@ mod tests {
         (plan.outcome, plan.other_outcomes)
     }
 
-    fn blocked(reason: Reason) -> Outcome {
+    fn blocked(reason: StalledReason) -> Outcome {
         Outcome::Blocked { reason, message: format!("{reason} in words"), is_deleting: false }
     }
 
     /// Nodes that cannot join make a cluster look unhealthy, and its health must not hide why.
     #[test]
     fn root_cause_comes_first_and_the_others_follow() {
-        let found = [Reason::ClusterUnhealthy, Reason::AuthConflict, Reason::NodesNotReady, Reason::NodesNotReady];
-        let expected = [Reason::ClusterUnhealthy, Reason::NodesNotReady].map(blocked).to_vec();
-        assert_eq!(built(found.map(blocked), false), (blocked(Reason::AuthConflict), expected));
-        let halted = [Reason::ReplacementsNotReady, Reason::NodesNotReady, Reason::LaunchFailed].map(blocked);
-        assert_eq!(built(halted, false).1, [blocked(Reason::LaunchFailed)], "the nodes are named already");
-        let waits = [waiting(Phase::Rotating, "for a node"), blocked(Reason::LaunchFailed)];
-        let (Outcome::Blocked { reason: Reason::LaunchFailed, message, .. }, _) = built(waits, false) else {
+        let found = [StalledReason::ClusterUnhealthy, StalledReason::AuthConflict, StalledReason::NodesNotReady, StalledReason::NodesNotReady];
+        let expected = [StalledReason::ClusterUnhealthy, StalledReason::NodesNotReady].map(blocked).to_vec();
+        assert_eq!(built(found.map(blocked), false), (blocked(StalledReason::AuthConflict), expected));
+        let halted = [StalledReason::ReplacementsNotReady, StalledReason::NodesNotReady, StalledReason::LaunchFailed].map(blocked);
+        assert_eq!(built(halted, false).1, [blocked(StalledReason::LaunchFailed)], "the nodes are named already");
+        let waits = [waiting(Phase::Rotating, "for a node"), blocked(StalledReason::LaunchFailed)];
+        let (Outcome::Blocked { reason: StalledReason::LaunchFailed, message, .. }, _) = built(waits, false) else {
             panic!("a rotation that waits for nodes does not say that none are launched");
         };
         assert!(message.starts_with("LaunchFailed in words") && message.ends_with("for a node"), "{message}");
@@ -325,7 +325,7 @@ mod tests {
     #[test]
     fn locked_group_reports_its_other_problems() {
         let locked = Outcome::Locked { message: "by the group".into() };
-        let (waits, failed) = (waiting(Phase::Modifying, "1 of 2"), blocked(Reason::LaunchFailed));
+        let (waits, failed) = (waiting(Phase::Modifying, "1 of 2"), blocked(StalledReason::LaunchFailed));
         let all = [locked.clone(), failed.clone(), waits.clone()];
         assert_eq!(built(all.clone(), false), (locked.clone(), vec![failed.clone(), waits]));
         assert_eq!(built(all, true), (locked, vec![failed]), "without missing nodes, nothing is waited for");

@@ -26,7 +26,7 @@ pub use in_place::{InPlaceChange, InPlaceRecord, NodeAttributes, NodeTaint};
 pub use node_usage::{Allowance, BATCH, NodeStart, NodeUsage, ZoneUsage};
 pub use outcome::{Outcome, Phase, Recheck};
 pub use persistent_failure::PersistentFailure;
-pub use stalled_reason::Reason;
+pub use stalled_reason::StalledReason;
 pub(crate) use step::on_pod;
 pub use step::{
     EksStep, FargateStep, IamStep, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PodRef, Step, StepFields,

@@ -3,20 +3,20 @@
 use jiff::SignedDuration;
 use serde::Serialize;
 
-use super::stalled_reason::Reason;
+use super::stalled_reason::StalledReason;
 
 /// The state of a group once its plan is applied. It decides the requeue and the conditions.
 ///
 /// ```
-/// use instance_manager::plan::{Outcome, Phase, Reason, Recheck, waiting};
+/// use instance_manager::plan::{Outcome, Phase, Recheck, StalledReason, waiting};
 ///
 /// let launches = waiting(Phase::Creating, "waiting for 2 nodes"); // `Reconciling`, and looks again by itself
 /// assert!(matches!(launches, Outcome::Progressing { recheck: Recheck::Poll, .. }));
 ///
 /// let message = "spec.eks.minSize `5` is larger than spec.eks.maxSize (3); lower it".to_owned();
-/// let rejected = Outcome::Blocked { reason: Reason::InvalidSpec, message, is_deleting: false }; // `Stalled`
+/// let rejected = Outcome::Blocked { reason: StalledReason::InvalidSpec, message, is_deleting: false }; // `Stalled`
 /// assert_ne!(rejected, Outcome::Converged);
-/// assert_eq!(Reason::InvalidSpec.to_string(), "InvalidSpec"); // the reason of the condition
+/// assert_eq!(StalledReason::InvalidSpec.to_string(), "InvalidSpec"); // the reason of the condition
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub enum Outcome {
@@ -39,7 +39,7 @@ pub enum Outcome {
     /// The group cannot continue. Some reasons clear by themselves: see `controller::requeue::is_transient`.
     Blocked {
         /// Reason of the `Stalled` condition.
-        reason: Reason,
+        reason: StalledReason,
         /// What is wrong, where, and what to do.
         message: String,
         /// The deletion of the group is blocked, not a change to it.
@@ -61,7 +61,7 @@ impl Outcome {
     }
 
     /// The reason of the condition `Stalled`; `None` for a group that needs no manual intervention.
-    pub(crate) fn stalled_reason(&self) -> Option<Reason> {
+    pub(crate) fn stalled_reason(&self) -> Option<StalledReason> {
         match self {
             Outcome::Blocked { reason, .. } => Some(*reason),
             Outcome::Converged | Outcome::Progressing { .. } | Outcome::Locked { .. } | Outcome::Deleted => None,
@@ -83,7 +83,7 @@ pub(super) fn with_others(outcome: Outcome, later: Vec<Outcome>, nodes_missing: 
         let Some(reason) = other.stalled_reason() else { return true };
         // Nodes that are not ready are named once.
         let is_known = reasons.contains(&reason)
-            || (reason == Reason::NodesNotReady && reasons.contains(&Reason::ReplacementsNotReady));
+            || (reason == StalledReason::NodesNotReady && reasons.contains(&StalledReason::ReplacementsNotReady));
         reasons.push(reason);
         !is_known
     };

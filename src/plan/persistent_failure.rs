@@ -2,7 +2,7 @@
 
 use jiff::Timestamp;
 
-use super::stalled_reason::Reason;
+use super::stalled_reason::StalledReason;
 
 /// A refusal that lasts, as the next plan takes it into account.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -17,7 +17,7 @@ pub enum PersistentFailure {
         /// When the rotation continues.
         until: Timestamp,
         /// Reason of the `Stalled` condition.
-        reason: Reason,
+        reason: StalledReason,
         /// What was refused, and the remedy.
         message: String,
         /// Whether the rotation continues earlier, as soon as the missing permission is restored.
@@ -27,7 +27,7 @@ pub enum PersistentFailure {
 
 impl PersistentFailure {
     /// Why no node may be drained now, for the condition.
-    pub(crate) fn rotation_blocker(&self) -> Option<(Reason, String)> {
+    pub(crate) fn rotation_blocker(&self) -> Option<(StalledReason, String)> {
         let PersistentFailure::Rotation { until, reason, message, is_watched } = self else { return None };
         let until = crate::api::rfc3339(*until);
         let next = match is_watched {

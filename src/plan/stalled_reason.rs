@@ -5,7 +5,7 @@ use strum::IntoEnumIterator;
 
 /// Why a group is blocked. The condition `Stalled` has the name of the variant as its reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, strum::EnumIter)]
-pub enum Reason {
+pub enum StalledReason {
     /// The merged spec is invalid.
     InvalidSpec,
     /// The controller lacks a permission in AWS or Kubernetes.
@@ -58,22 +58,22 @@ pub enum Reason {
     DeletionProtected,
 }
 
-impl Reason {
+impl StalledReason {
     /// Whether it may be why nodes are not ready, so that it is reported before their state.
     fn explains_nodes(self) -> bool {
-        matches!(self, Reason::AuthConflict | Reason::AuthModeUnsupported)
+        matches!(self, Self::AuthConflict | Self::AuthModeUnsupported)
     }
 
     /// Whether the reason is only that nodes are not ready, whatever the cause.
     fn is_about_nodes(self) -> bool {
-        matches!(self, Reason::ClusterUnhealthy | Reason::ReplacementsNotReady | Reason::NodesNotReady)
+        matches!(self, Self::ClusterUnhealthy | Self::ReplacementsNotReady | Self::NodesNotReady)
     }
 
     /// Whether AWS launches no instances because of it.
     pub(crate) fn prevents_launches(self) -> bool {
         matches!(
             self,
-            Reason::InsufficientCapacity | Reason::QuotaExceeded | Reason::LaunchFailed | Reason::ProcessSuspended
+            Self::InsufficientCapacity | Self::QuotaExceeded | Self::LaunchFailed | Self::ProcessSuspended
         )
     }
 
@@ -115,12 +115,12 @@ impl Reason {
     }
 
     /// Whether it is the root cause of the other one.
-    pub(crate) fn causes(self, other: Reason) -> bool {
+    pub(crate) fn causes(self, other: StalledReason) -> bool {
         self.explains_nodes() && other.is_about_nodes()
     }
 }
 
-impl std::fmt::Display for Reason {
+impl std::fmt::Display for StalledReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         write!(f, "{self:?}")
     }

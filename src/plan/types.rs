@@ -10,7 +10,7 @@ use super::drift::Drift;
 use super::event::{ConditionUpdate, Event};
 use super::node_usage::NodeUsage;
 use super::outcome::Outcome;
-use super::stalled_reason::Reason;
+use super::stalled_reason::StalledReason;
 use super::step::Step;
 use crate::api::names::condition;
 
@@ -110,7 +110,7 @@ impl PlannedStep {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FieldRejection {
     /// Reason of the first field.
-    pub reason: Reason,
+    pub reason: StalledReason,
     /// What is wrong with each field and what to do, and what the group keeps because of it.
     pub message: String,
 }

@@ -13,7 +13,7 @@ use crate::auth::access_entries::{self, AccessEntryState, JoinAuth, JoinMethod, 
 use crate::auth::aws_auth::{AuthEntry, AuthEntryState};
 use crate::aws::inventory::NEVER_EXPIRES;
 use crate::aws::{AccessEntry, AccessEntryType, AwsErrorKind, Cluster, NewAccessEntry};
-use crate::plan::{Drift, JoinStep, Outcome, Phase, PlannedStep, Reason, waiting};
+use crate::plan::{Drift, JoinStep, Outcome, Phase, PlannedStep, StalledReason, waiting};
 
 /// Which kinds of entries the roles of a cluster need.
 ///
@@ -22,7 +22,7 @@ use crate::plan::{Drift, JoinStep, Outcome, Phase, PlannedStep, Reason, waiting}
 pub(crate) fn join_method(join_auth: JoinAuth, cluster: &Cluster, path: &str) -> Result<JoinMethod, SpecError> {
     access_entries::join_method(join_auth, &cluster.authentication_mode).map_err(|unsupported| {
         SpecError::invalid(path, &cluster.name, unsupported.rule, unsupported.remedy)
-            .with_reason(Reason::AuthModeUnsupported)
+            .with_reason(StalledReason::AuthModeUnsupported)
     })
 }
 
@@ -208,7 +208,7 @@ pub(crate) fn unremovable_entry(role_arn: &str, problem: &str) -> String {
 /// The outcome of a deletion that waits until aws-auth can be read.
 pub(crate) fn wait_for_aws_auth(problem: &str) -> Outcome {
     let message = format!("{problem}; the rest of the group is deleted after that");
-    Outcome::Blocked { reason: Reason::AuthConflict, message, is_deleting: true }
+    Outcome::Blocked { reason: StalledReason::AuthConflict, message, is_deleting: true }
 }
 
 /// The outcome of a deletion that waits for another group, which is being deleted too and may still need the entry.

@@ -1,6 +1,6 @@
 //! Why AWS launched no instance, by the words of Auto Scaling's activities and of EKS's issues. Neither has a code.
 
-use crate::plan::Reason;
+use crate::plan::StalledReason;
 
 /// Words about capacity, also about that of subnets.
 const CAPACITY: [&str; 7] = [
@@ -23,12 +23,12 @@ const QUOTAS: [&str; 6] = [
 ];
 
 /// The reason of the condition for such a message.
-pub(crate) fn reason(message: &str) -> Reason {
+pub(crate) fn reason(message: &str) -> StalledReason {
     let contains = |words: &[&str]| words.iter().any(|word| message.contains(word));
     match () {
-        () if contains(&CAPACITY) => Reason::InsufficientCapacity,
-        () if contains(&QUOTAS) => Reason::QuotaExceeded,
-        () => Reason::LaunchFailed,
+        () if contains(&CAPACITY) => StalledReason::InsufficientCapacity,
+        () if contains(&QUOTAS) => StalledReason::QuotaExceeded,
+        () => StalledReason::LaunchFailed,
     }
 }
 
@@ -42,10 +42,10 @@ pub(crate) fn remedy(message: &str) -> &'static str {
     match reason(message) {
         _ if is_about_addresses(message) => "; free addresses in the subnets, or add subnets",
         _ if is_about_metadata_tags(message) => METADATA_TAGS,
-        Reason::InsufficientCapacity => {
+        StalledReason::InsufficientCapacity => {
             "; wait, add subnets in other zones, or allow other instance types (mixedInstancesPolicy)"
         }
-        Reason::QuotaExceeded => "; request a quota increase from AWS, or shrink other groups",
+        StalledReason::QuotaExceeded => "; request a quota increase from AWS, or shrink other groups",
         _ => "",
     }
 }
@@ -72,7 +72,7 @@ mod tests {
         let message = r"'kubernetes.io/cluster/demo' is not a valid tag key. Tag keys must match pattern \
             ([0-9a-zA-Z\-_+=,.@:]{1,255}), and must not be a reserved name ('.', '..', '_index'). \
             Launching EC2 instance failed.";
-        assert_eq!(reason(message), Reason::LaunchFailed);
+        assert_eq!(reason(message), StalledReason::LaunchFailed);
         assert!(remedy(message).contains("modify-instance-metadata-defaults"));
         assert_eq!(remedy("Invalid IamInstanceProfile: web. Launching EC2 instance failed."), "");
     }
@@ -83,29 +83,29 @@ mod tests {
         for (message, expected) in [
             (
                 "We currently do not have sufficient m5.large capacity in the Availability Zone you requested (us-west-2a). Launching EC2 instance failed.",
-                Reason::InsufficientCapacity,
+                StalledReason::InsufficientCapacity,
             ),
             (
                 "There are not enough free addresses in subnet 'subnet-1' to satisfy the requested number of instances. Launching EC2 instance failed.",
-                Reason::InsufficientCapacity,
+                StalledReason::InsufficientCapacity,
             ),
             (
                 "Amazon AutoScaling was unable to launch instances because there are not enough free addresses in the subnet associated with your AutoScaling group(s).",
-                Reason::InsufficientCapacity,
+                StalledReason::InsufficientCapacity,
             ),
             (
                 "Could not launch Spot Instances. InsufficientInstanceCapacity - There is no Spot capacity available that matches your request. Launching EC2 instance failed.",
-                Reason::InsufficientCapacity,
+                StalledReason::InsufficientCapacity,
             ),
             (
                 "Could not launch On-Demand Instances. VcpuLimitExceeded - You have requested more vCPU capacity than your current vCPU limit of 32 allows.",
-                Reason::QuotaExceeded,
+                StalledReason::QuotaExceeded,
             ),
             (
                 "You've reached your quota for maximum Fleet Requests for this account. Launching EC2 instance failed.",
-                Reason::QuotaExceeded,
+                StalledReason::QuotaExceeded,
             ),
-            ("Invalid IamInstanceProfile: web. Launching EC2 instance failed.", Reason::LaunchFailed),
+            ("Invalid IamInstanceProfile: web. Launching EC2 instance failed.", StalledReason::LaunchFailed),
         ] {
             assert_eq!(reason(message), expected, "{message}");
         }

@@ -13,7 +13,7 @@ use crate::api::InstanceGroupStatus;
 use crate::api::names::condition;
 use crate::api::spec_error::{MissingValue, SpecError, first_reason, join_messages};
 use crate::boundaries::MergedSpec;
-use crate::plan::{ConditionUpdate, FieldRejection, Outcome, PlanBuilder, Reason};
+use crate::plan::{ConditionUpdate, FieldRejection, Outcome, PlanBuilder, StalledReason};
 
 /// What depends on a field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -185,14 +185,14 @@ impl RejectedFields {
     }
 
     /// Reason and message of the errors of fields that one of these parts depends on; `None` without any.
-    pub(crate) fn problem_of(&self, parts: &[Part]) -> Option<(Reason, String)> {
+    pub(crate) fn problem_of(&self, parts: &[Part]) -> Option<(StalledReason, String)> {
         let found = self.0.iter().filter(|(dependent, _)| dependent.iter().any(|part| parts.contains(part)));
         let FieldRejection { reason, message } = Self(found.cloned().collect(), ValueSources::default()).problem()?;
         Some((reason, message))
     }
 
     /// Reason and message of all errors, without what the group keeps because of them; `None` when every field can be used.
-    pub(crate) fn rejection(&self) -> Option<(Reason, String)> {
+    pub(crate) fn rejection(&self) -> Option<(StalledReason, String)> {
         let errors = self.errors();
         (!errors.is_empty()).then(|| (first_reason(&errors), join_messages(&errors)))
     }
@@ -252,9 +252,9 @@ mod tests {
         let error = |path: &str| SpecError::invalid(path, "x", "is wrong", "correct it");
         let mut broken = RejectedFields::default();
         assert!(broken.outcome().is_none() && broken.condition(&InstanceGroupStatus::default()).is_none());
-        broken.push(&[Part::Role, Part::Launch], error("a").with_reason(Reason::NotFound));
+        broken.push(&[Part::Role, Part::Launch], error("a").with_reason(StalledReason::NotFound));
         broken.push(&[Part::Subnets], error("b"));
-        let Some(Outcome::Blocked { reason: Reason::NotFound, message, .. }) = broken.outcome() else {
+        let Some(Outcome::Blocked { reason: StalledReason::NotFound, message, .. }) = broken.outcome() else {
             panic!("the group is not blocked");
         };
         assert_eq!(

@@ -13,7 +13,7 @@ use crate::api::{GroupId, InstanceGroupSpec, InstanceGroupStatus};
 use crate::aws::{InstanceState, NetworkObject};
 use crate::boundaries::{MergedAnnotations, Policy};
 use crate::index::spot::Recommendations;
-use crate::plan::{Allowance, PersistentFailure, Plan, Reason, Write, blocked_plan};
+use crate::plan::{Allowance, PersistentFailure, Plan, StalledReason, Write, blocked_plan};
 use crate::rotation::NodeInstance;
 use crate::rotation::crd::TemplateAuthor;
 use crate::settings::Settings;
@@ -166,7 +166,7 @@ impl DeleteRequest<'_> {
             counted(count, thing),
             annotation::CONFIRM_DELETION
         );
-        Some(blocked_plan(self.id, Reason::DeletionProtected, message))
+        Some(blocked_plan(self.id, StalledReason::DeletionProtected, message))
     }
 
     /// Why the spec would be rejected; `path` is the field that names the cluster.
@@ -187,7 +187,7 @@ pub(crate) enum PlanResult {
 pub(crate) fn cluster_mismatch(settings: &Settings, path: &str, cluster: &str) -> Option<SpecError> {
     let pinned = settings.cluster_name.as_ref().filter(|name| *name != cluster)?;
     let rule = format!("is not this cluster ({pinned})");
-    Some(SpecError::invalid(path, cluster, rule, "correct it, or remove it").with_reason(Reason::PolicyViolation))
+    Some(SpecError::invalid(path, cluster, rule, "correct it, or remove it").with_reason(StalledReason::PolicyViolation))
 }
 
 /// Where a subnet or a security group that a spec names was searched for.
@@ -224,7 +224,7 @@ impl NetworkLookup<'_> {
                 SpecError::invalid(path, name, rule, near.as_deref().unwrap_or("correct it, or tag the resource"))
             }
         };
-        problem.with_reason(Reason::NotFound)
+        problem.with_reason(StalledReason::NotFound)
     }
 }
 
@@ -283,7 +283,7 @@ mod tests {
         let outcome = |by, nodes| {
             with_request(json!({}), by, |request| request.protected_from(nodes, "node").map(|plan| plan.outcome))
         };
-        let Some(Outcome::Blocked { reason: Reason::DeletionProtected, message, is_deleting: true }) =
+        let Some(Outcome::Blocked { reason: StalledReason::DeletionProtected, message, is_deleting: true }) =
             outcome(Some("the policy"), 2)
         else {
             panic!("the deletion does not wait");

@@ -7,7 +7,7 @@ use super::plan_input::PlanContext;
 use crate::api::InstanceGroupStatus;
 use crate::aws::LaunchTemplate;
 use crate::aws::MixedPolicy;
-use crate::plan::{Drift, Outcome, Plan, PlannedStep, Reason};
+use crate::plan::{Drift, Outcome, Plan, PlannedStep, StalledReason};
 
 /// A node that would be replaced, and why.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -119,7 +119,7 @@ pub trait PlanSnapshot: Send + Sync {
     /// Name of the group's cluster.
     fn cluster(&self) -> &str;
     /// Why fields of the spec cannot be used, so that what depends on them stays as it is in AWS; `None` when all can.
-    fn rejection(&self) -> Option<(Reason, String)>;
+    fn rejection(&self) -> Option<(StalledReason, String)>;
     /// Simulates the passes after `first`.
     fn simulate(&self, first: &Plan, context: &PlanContext) -> Projection;
     /// Whether the group launches nodes of its own, even if it has none now. A Fargate profile does not.

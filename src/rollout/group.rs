@@ -10,7 +10,7 @@ use crate::api::names::condition;
 use crate::api::{Condition, InstanceGroupStatus, NodeCounts, RolloutRecord, rfc3339};
 use crate::boundaries::Wave;
 use crate::boundaries::selector::AnnotationSelector;
-use crate::plan::Reason;
+use crate::plan::StalledReason;
 use crate::util::digest::sha256_hex;
 
 /// One group in a rollout, from the caches.
@@ -232,8 +232,8 @@ impl GroupView<'_> {
             let fails = match found.r#type.as_str() {
                 condition::ROTATION_HALTED => true,
                 condition::STALLED => {
-                    let reason = Reason::of_name(reason).filter(|reason| reason.is_failure_of_revision());
-                    let is_chance = reason == Some(Reason::NodesNotReady) && self.is_within_node_loss_tolerance();
+                    let reason = StalledReason::of_name(reason).filter(|reason| reason.is_failure_of_revision());
+                    let is_chance = reason == Some(StalledReason::NodesNotReady) && self.is_within_node_loss_tolerance();
                     reason.is_some() && !is_chance && now.duration_since(begun) >= delay
                 }
                 _ => false,

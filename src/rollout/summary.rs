@@ -13,7 +13,7 @@ use super::wait::{Wait, WaitReason};
 use crate::api::names::condition;
 use crate::api::{GroupDrainForecast, LaggingGroup, RolloutBudget, RolloutCounts, RolloutPhase, SlowGroup, WaveState};
 use crate::boundaries::WithoutRotation;
-use crate::plan::Reason;
+use crate::plan::StalledReason;
 use crate::util::text::shorten;
 
 /// The most groups that the status lists as behind.
@@ -259,7 +259,7 @@ impl GroupSummary {
         }
         let revision = recorded.and_then(|hash| view.stored.get(hash)).map(|stored| stored.name.clone());
         let message = "its object does not match the schema of InstanceGroup; see its condition Stalled".to_owned();
-        let (group, reason) = (key.to_owned(), Reason::InvalidSpec.to_string());
+        let (group, reason) = (key.to_owned(), StalledReason::InvalidSpec.to_string());
         self.behind.push(LaggingGroup { group, revision, reason, message });
     }
 

@@ -34,7 +34,7 @@ fn operations_page_covers_every_reason() {
     let text = read("docs/operations.md");
     let documented: BTreeSet<_> =
         text.lines().filter_map(|line| line.strip_prefix("| `")?.split_once('`')).map(|(reason, _)| reason).collect();
-    let missing: Vec<_> = variants(&read("src/plan/stalled_reason.rs"), "Reason")
+    let missing: Vec<_> = variants(&read("src/plan/stalled_reason.rs"), "StalledReason")
         .into_iter()
         .filter(|reason| !documented.contains(reason.as_str()))
         .collect();

@@ -9,8 +9,8 @@ use instance_manager::controller::report::{BoundariesSummary, Report, report};
 use instance_manager::lock::LockHolder;
 use instance_manager::plan::FargateStep;
 use instance_manager::plan::{
-    ConditionUpdate, EventKind, IamStep, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Recheck, StatusUpdate,
-    Step,
+    ConditionUpdate, EventKind, IamStep, ObjectStep, Outcome, Phase, Plan, PlannedStep, Recheck, StalledReason,
+    StatusUpdate, Step,
 };
 use serde_json::json;
 
@@ -48,7 +48,7 @@ fn progressing(phase: Phase) -> Outcome {
 }
 
 fn blocked(is_deleting: bool) -> Outcome {
-    Outcome::Blocked { reason: Reason::InvalidSpec, message: "fix it".into(), is_deleting }
+    Outcome::Blocked { reason: StalledReason::InvalidSpec, message: "fix it".into(), is_deleting }
 }
 
 /// The status after a report.
@@ -108,7 +108,7 @@ fn events_come_with_transitions() {
     let event = &stalled.transition_events[0];
     assert!(event.kind == EventKind::Warning && event.message == "fix it");
 
-    let halted = Outcome::Blocked { reason: Reason::ReplacementsNotReady, message: "i-1".into(), is_deleting: false };
+    let halted = Outcome::Blocked { reason: StalledReason::ReplacementsNotReady, message: "i-1".into(), is_deleting: false };
     assert_eq!(reasons(&report_for(&status_after(&stalled), halted)), ["InstanceGroupUpgradeFailed"]);
 
     let nodes = |old: &InstanceGroupStatus, ready| {
@@ -217,7 +217,7 @@ fn unavailable_boundaries_are_not_applied() {
     assert_eq!(condition(&before).0, "True");
     let message = "the ConfigMap is broken".to_owned();
     let outcome =
-        Outcome::Blocked { reason: Reason::BoundariesUnavailable, message: message.clone(), is_deleting: false };
+        Outcome::Blocked { reason: StalledReason::BoundariesUnavailable, message: message.clone(), is_deleting: false };
     let report_of =
         |old: &InstanceGroupStatus, outcome: Outcome, summary| report(old, &applied(plan(outcome), None), summary, NOW);
     let broken = report_of(&before, outcome, None);
@@ -313,7 +313,7 @@ fn only_denied_tags_is_blocked() {
         let Outcome::Blocked { reason, message, is_deleting } = outcome_of(std::slice::from_ref(&tag), outcome) else {
             panic!("the outcome is not blocked")
         };
-        assert_eq!((reason, is_deleting), (Reason::MissingPermission, expects_deleting));
+        assert_eq!((reason, is_deleting), (StalledReason::MissingPermission, expects_deleting));
         assert!(message.contains("eks:TagResource"), "{message}");
     }
     let changed = |tag_denials| {

@@ -15,7 +15,7 @@ use crate::cli::missing_permissions::explain_denied;
 use crate::cli::plan::snapshot::list_all;
 use crate::controller::report::INVALID_OBJECT;
 use crate::k8s::{DrainBlocker, KubeError, PodInfo, budgets, call};
-use crate::plan::Reason;
+use crate::plan::StalledReason;
 
 /// What was read, or why the caller cannot read it.
 pub(super) type Readable<T> = Result<T, String>;
@@ -61,7 +61,7 @@ pub(super) async fn groups(client: &Client, namespace: Option<&str>) -> Result<V
 fn as_group(stored: GroupObject) -> InstanceGroup {
     stored.0.unwrap_or_else(|invalid| {
         let mut status = invalid.status.unwrap_or_default();
-        let reason = Reason::InvalidSpec.to_string();
+        let reason = StalledReason::InvalidSpec.to_string();
         let is_reported =
             |found: &Condition| found.r#type == condition::STALLED && found.is_true() && found.has_reason(&reason);
         if !status.conditions.iter().any(is_reported) {

@@ -144,7 +144,7 @@ mod tests {
     use crate::aws::{AwsError, Tag};
     use crate::controller::fake;
     use crate::index::nodes::NodeIndex;
-    use crate::plan::{Reason, Step};
+    use crate::plan::{StalledReason, Step};
 
     fn with_members(name: &str, members: &[&str]) -> ScalingGroup {
         ScalingGroup { instances: members.iter().map(|id| instance(id)).collect(), ..scaling_group(name) }
@@ -184,7 +184,7 @@ mod tests {
         let (id, context) = (group_id(&group), GroupContext::default());
         let observer = planner.observer(&context, Duration::ZERO, Timestamp::UNIX_EPOCH);
         let pass = async || {
-            let mut planning = blocked(&id, Reason::InvalidSpec, String::new());
+            let mut planning = blocked(&id, StalledReason::InvalidSpec, String::new());
             planner.uncordon_detached_nodes(&id, status.as_ref(), &observer, &mut planning).await;
             planning.plan.steps
         };

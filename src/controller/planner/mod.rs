@@ -36,7 +36,7 @@ use crate::index::denied_calls::DeniedCall;
 use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
 use crate::k8s::KubeApi;
-use crate::plan::{self, Outcome, Plan, Reason};
+use crate::plan::{self, Outcome, Plan, StalledReason};
 pub(crate) use crate::provisioner::observe::ObserveError;
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::provisioner::recreated;
@@ -159,7 +159,7 @@ impl Planner {
         observer: &Observer<'_>,
     ) -> ObserveResult<Planning> {
         if let Some(why) = boundaries_unavailable(context) {
-            let mut plan = plan::blocked_plan(id, Reason::BoundariesUnavailable, why);
+            let mut plan = plan::blocked_plan(id, StalledReason::BoundariesUnavailable, why);
             plan.condition_updates.extend(rollout_pending(group, context));
             plan.condition_updates.extend(drain_forecast(group, context));
             return Ok(Planning::blocked(plan, fail_reason::APPLY_DEFAULTS));
@@ -174,7 +174,7 @@ impl Planner {
         let (merged, summary) = match merge_spec(group, id, context) {
             Ok(found) => found,
             Err(message) => {
-                let plan = plan::blocked_plan(id, Reason::InvalidSpec, message);
+                let plan = plan::blocked_plan(id, StalledReason::InvalidSpec, message);
                 return Ok(Planning::blocked(plan, fail_reason::APPLY_DEFAULTS));
             }
         };
@@ -350,7 +350,7 @@ impl Planner {
             DeleteRequest { id, annotations, spec, forbidden, protected_by, wrong_confirmation, status, settings };
         let mut plan = provisioner.plan_deletion(observer, request).await?;
         plan.condition_updates.extend(rollout_ended(group));
-        if matches!(plan.outcome, Outcome::Blocked { reason: Reason::DeletionProtected, .. }) {
+        if matches!(plan.outcome, Outcome::Blocked { reason: StalledReason::DeletionProtected, .. }) {
             plan.condition_updates.extend(confirmation_ignored(group));
         }
         Ok(Planning { plan, boundaries: None, failure_reason: None, snapshot: None, denied_read: None })
@@ -366,7 +366,7 @@ fn is_reported(group: &InstanceGroup, summary: &BoundariesSummary) -> bool {
 }
 
 /// A blocked plan for a group that could not be read.
-pub(crate) fn blocked(id: &GroupId, reason: Reason, message: String) -> Planning {
+pub(crate) fn blocked(id: &GroupId, reason: StalledReason, message: String) -> Planning {
     Planning::blocked(plan::blocked_plan(id, reason, message), fail_reason::HANDLE_RECONCILE)
 }
 
@@ -443,8 +443,8 @@ mod tests {
         fn cluster(&self) -> &str {
             "demo"
         }
-        fn rejection(&self) -> Option<(Reason, String)> {
-            self.has_broken_fields.then(|| (Reason::ImageNotFound, "no image".to_owned()))
+        fn rejection(&self) -> Option<(StalledReason, String)> {
+            self.has_broken_fields.then(|| (StalledReason::ImageNotFound, "no image".to_owned()))
         }
         fn simulate(&self, _: &Plan, _: &PlanContext) -> Projection {
             unimplemented!()
@@ -455,7 +455,7 @@ mod tests {
     #[test]
     fn group_that_keeps_a_rejected_field_counts_as_failed() {
         let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
-        let plan = || plan::blocked_plan(&id, Reason::ImageNotFound, "no image".into());
+        let plan = || plan::blocked_plan(&id, StalledReason::ImageNotFound, "no image".into());
         let planning = |has_broken_fields, allowed| {
             Planning::planned(plan(), Box::new(StubSnapshot { has_broken_fields }), allowed)
         };

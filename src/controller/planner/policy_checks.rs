@@ -11,7 +11,7 @@ use crate::api::spec_error::SpecError;
 use crate::api::{InstanceGroup, InstanceGroupStatus, ManagedAttributes, ProvisionerKind};
 use crate::boundaries::{MergedAnnotations, MergedSpec, Policy, QuotaAmounts, QuotaRequest};
 use crate::controller::recorded_cluster;
-use crate::plan::{Plan, Reason, blocked_plan};
+use crate::plan::{Plan, StalledReason, blocked_plan};
 use crate::provisioner::fargate::ownership::has_created_resources;
 use crate::provisioner::{GroupId, Provisioner, dispatch};
 use crate::rotation::crd::{TEMPLATE_PATH, TemplateAuthor};
@@ -135,7 +135,7 @@ pub(super) fn blocked_by_unknown_provisioner(id: &GroupId, status: &InstanceGrou
     let message = format!(
         "neither the status nor the merged spec names the provisioner of this group, so that its resources cannot be found, and the status {resources}; set spec.provisioner or correct what keeps the spec from being merged, and the deletion continues; to keep the resources, remove the finalizer"
     );
-    id.has_finalizer.then(|| blocked_plan(id, Reason::InvalidSpec, message))
+    id.has_finalizer.then(|| blocked_plan(id, StalledReason::InvalidSpec, message))
 }
 
 /// Rejects a change of the provisioner once resources are recorded: the new provisioner would not remove the resources of

@@ -7,7 +7,7 @@ use super::{GroupContext, Planner, Planning, kind_of};
 use crate::api::names::fail_reason;
 use crate::api::{GroupId, InstanceGroupStatus};
 use crate::aws::AwsErrorKind;
-use crate::plan::{NodeStep, Outcome, Phase, Plan, PlanBuilder, PlannedStep, Reason, UncordonReason, waiting};
+use crate::plan::{NodeStep, Outcome, Phase, Plan, PlanBuilder, PlannedStep, StalledReason, UncordonReason, waiting};
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, pods_on_node};
 use crate::provisioner::{StopRequest, dispatch};
 use crate::rotation::NodeView;
@@ -125,7 +125,7 @@ async fn is_draining(o: &Observer<'_>, id: &GroupId, node: &NodeView) -> Result<
 
 /// Whether nothing may be changed in AWS, because the boundaries are unknown.
 fn is_boundaries_missing(plan: &Plan) -> bool {
-    matches!(plan.outcome, Outcome::Blocked { reason: Reason::BoundariesUnavailable, .. })
+    matches!(plan.outcome, Outcome::Blocked { reason: StalledReason::BoundariesUnavailable, .. })
 }
 
 fn step_needs_aws(step: &NodeStep) -> bool {
@@ -268,7 +268,7 @@ mod tests {
             active_scaling_group_name: Some("demo-team-web".into()),
             ..InstanceGroupStatus::default()
         };
-        let stop = async |tags: Vec<Tag>, reason: Reason| {
+        let stop = async |tags: Vec<Tag>, reason: StalledReason| {
             let (planner, context) = (planner(tags), GroupContext::default());
             let observer =
                 planner.observer(&context, std::time::Duration::ZERO, "2026-01-01T00:00:00Z".parse().expect("a time"));
@@ -277,13 +277,13 @@ mod tests {
         };
         let tags = ownership_tags("demo", &id());
         let both = [("i-busy", UncordonReason::GroupRejected), ("i-empty", UncordonReason::GroupRejected)];
-        for reason in [Reason::InvalidSpec, Reason::PolicyViolation, Reason::BoundariesUnavailable] {
+        for reason in [StalledReason::InvalidSpec, StalledReason::PolicyViolation, StalledReason::BoundariesUnavailable] {
             let plan = stop(tags.clone(), reason).await;
             assert_eq!(uncordoned(&plan), both);
             assert!(plan.recheck_at.is_some());
             assert!(matches!(&plan.outcome, Outcome::Blocked { message, .. } if message.contains("are uncordoned")));
         }
-        let foreign = stop(vec![], Reason::InvalidSpec).await;
+        let foreign = stop(vec![], StalledReason::InvalidSpec).await;
         assert_eq!(uncordoned(&foreign), [], "the tags do not prove that the scaling group is the group's");
     }
 
@@ -300,7 +300,7 @@ mod tests {
             let failure = AwsError::from_response("AutoScaling", "DescribeAutoScalingGroups", code, "no", http);
             let (planner, context) = (planner_with(vec![], Some(failure)), GroupContext::default());
             let observer = planner.observer(&context, std::time::Duration::ZERO, Timestamp::UNIX_EPOCH);
-            let blocked = crate::plan::blocked_plan(&id(), Reason::MissingPermission, "no".into());
+            let blocked = crate::plan::blocked_plan(&id(), StalledReason::MissingPermission, "no".into());
             let plan = planner.stop_rotation(&id(), &status, &context, &observer, blocked).await;
             assert_eq!(uncordoned(&plan), expected, "{code}");
         }

@@ -8,7 +8,7 @@ use crate::api::{Condition, InstanceGroupStatus};
 use crate::apply::Applied;
 use crate::boundaries::OverriddenValue;
 use crate::ownership;
-use crate::plan::{ConditionUpdate, Outcome, Reason};
+use crate::plan::{ConditionUpdate, Outcome, StalledReason};
 use crate::util::text::shorten;
 
 /// The result of merging the boundaries into one group.
@@ -107,12 +107,12 @@ pub(super) fn locked_update(outcome: &Outcome) -> ConditionUpdate {
 /// The update of `BoundariesApplied` for a group that is not merged, because no boundaries are known: its last value
 /// about the boundaries is no longer valid.
 pub(super) fn boundaries_unavailable_update(outcome: &Outcome) -> Option<ConditionUpdate> {
-    let Outcome::Blocked { reason: reason @ Reason::BoundariesUnavailable, message, .. } = outcome else { return None };
+    let Outcome::Blocked { reason: reason @ StalledReason::BoundariesUnavailable, message, .. } = outcome else { return None };
     let (condition_type, reason) = (condition::BOUNDARIES_APPLIED, reason.to_string());
     Some(ConditionUpdate { condition_type, status: false, reason, message: truncate(message) })
 }
 
-/// Why the condition `BoundariesApplied` has its status. `Reason::BoundariesUnavailable` is another one.
+/// Why the condition `BoundariesApplied` has its status. `StalledReason::BoundariesUnavailable` is another one.
 #[derive(Clone, Copy)]
 pub(super) enum BoundariesReason {
     /// The boundaries were applied.

@@ -5,7 +5,7 @@ use jiff::Unit;
 use crate::api::names::condition;
 use crate::apply::{Applied, BlockedEviction};
 use crate::k8s::EvictionBlocker;
-use crate::plan::{ConditionUpdate, Event, EventReason, NodeStep, ObjectEvent, Outcome, Reason, Step, on_pod};
+use crate::plan::{ConditionUpdate, Event, EventReason, NodeStep, ObjectEvent, Outcome, StalledReason, Step, on_pod};
 
 /// The update of the condition `DrainBlocked` that follows from the applied steps; `None` keeps the condition.
 pub(super) fn drain_blocked_update(applied: &Applied, outcome: &Outcome) -> Option<ConditionUpdate> {
@@ -22,7 +22,7 @@ pub(super) fn drain_blocked_update(applied: &Applied, outcome: &Outcome) -> Opti
                 "EvictionRejected".to_owned()
             }
             None if blocked.unschedulable.is_empty() => "EvictionBlocked".to_owned(),
-            None => Reason::UnschedulablePods.to_string(),
+            None => StalledReason::UnschedulablePods.to_string(),
         };
         return update(true, &reason, blocked_message(blocked));
     }

@@ -28,7 +28,8 @@ use crate::api::names::condition;
 use crate::api::{Condition, CurrentState, InstanceGroupStatus, apply_merge_patch, diff_merge_patch};
 use crate::apply::{Applied, StepError};
 use crate::plan::{
-    Event, EventReason, IamStep, ObjectEvent, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, StatusUpdate, Step,
+    Event, EventReason, IamStep, ObjectEvent, ObjectStep, Outcome, Phase, Plan, PlannedStep, StalledReason,
+    StatusUpdate, Step,
 };
 use crate::rotation::crd::decide::state::SUBMITTED;
 
@@ -51,7 +52,7 @@ pub struct Report {
     /// The outcome of the reconcile: that of the plan, or of the step that failed. `None` without leadership.
     pub outcome: Option<Outcome>,
     /// The reason of the condition `Stalled`, if it is True.
-    pub stalled: Option<Reason>,
+    pub stalled: Option<StalledReason>,
 }
 
 /// Builds the report of an applied plan. `now` is in RFC 3339.

@@ -7,7 +7,7 @@ use crate::apply::{Applied, StepError};
 use crate::aws::error::denying_policy;
 use crate::aws::{AwsError, AwsErrorKind};
 use crate::ownership;
-use crate::plan::{NodeStep, ObjectStep, Outcome, Phase, Plan, Reason, Recheck, Step};
+use crate::plan::{NodeStep, ObjectStep, Outcome, Phase, Plan, Recheck, StalledReason, Step};
 
 /// The outcome of the plan, or of the step that failed.
 pub(super) fn reported_outcome(applied: &Applied) -> Outcome {
@@ -15,7 +15,7 @@ pub(super) fn reported_outcome(applied: &Applied) -> Outcome {
     match (&applied.error, &plan.outcome) {
         (None, _) if only_tag_failures(applied) => {
             let message = ownership::missing_tag_permission(&missing_permissions(applied));
-            Outcome::Blocked { reason: Reason::MissingPermission, message, is_deleting: is_deleting(plan) }
+            Outcome::Blocked { reason: StalledReason::MissingPermission, message, is_deleting: is_deleting(plan) }
         }
         (None, outcome) => outcome.clone(),
         (Some(_), Outcome::Locked { .. }) if applied.is_complete() => plan.outcome.clone(),

@@ -11,7 +11,7 @@ use crate::plan::{ConditionUpdate, EventKind, FieldRejection, PlanBuilder, PodRe
 #[test]
 fn renamed_reason_is_not_a_transition() {
     let renamed = [
-        (condition::STALLED, "NotOurs", "OwnershipConflict", Some(Reason::OwnershipConflict)),
+        (condition::STALLED, "NotOurs", "OwnershipConflict", Some(StalledReason::OwnershipConflict)),
         (condition::DRAIN_BLOCKED, "BudgetRefused", "EvictionBlocked", None),
         (condition::DRAIN_BLOCKED, "ClaimedTwice", "DuplicateProviderID", None),
     ];
@@ -23,7 +23,7 @@ fn renamed_reason_is_not_a_transition() {
         Condition::new(condition::STALLED, true, "NotOurs", ""),
         Condition::new(condition::STALLED, true, "NotFound", ""),
     );
-    assert!(transition_event(Some(&previous), &current, Some(Reason::NotFound)).is_some());
+    assert!(transition_event(Some(&previous), &current, Some(StalledReason::NotFound)).is_some());
 }
 
 /// An upgrade of the controller must not repeat the event of a drain that an earlier release reported as blocked.
@@ -126,10 +126,10 @@ fn write_that_aws_throttles_or_does_not_answer_is_reported() {
 #[test]
 fn rejected_fields_have_one_event() {
     let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
-    let rejection = FieldRejection { reason: Reason::InvalidSpec, message: "spec.x is wrong".into() };
+    let rejection = FieldRejection { reason: StalledReason::InvalidSpec, message: "spec.x is wrong".into() };
     let rotating = Outcome::Progressing { phase: Phase::Rotating, message: "2 of 3".into(), recheck: Recheck::Poll };
     let refused =
-        Outcome::Blocked { reason: Reason::RefusedByAws, message: rejection.message.clone(), is_deleting: false };
+        Outcome::Blocked { reason: StalledReason::RefusedByAws, message: rejection.message.clone(), is_deleting: false };
     let stalled = InstanceGroupStatus {
         conditions: vec![Condition::new(condition::STALLED, true, "InvalidSpec", "spec.x is wrong")],
         ..InstanceGroupStatus::default()
@@ -158,7 +158,7 @@ fn next_problem_of_the_same_kind_has_an_event_after_an_edit() {
         let problem = Condition::new(condition::STALLED, true, "RefusedByAws", message.to_owned());
         Condition { observed_generation: Some(generation), ..problem }
     };
-    let refused = Some(Reason::RefusedByAws);
+    let refused = Some(StalledReason::RefusedByAws);
     let event = |old: &Condition, new: &Condition| transition_event(Some(old), new, refused).map(|event| event.message);
     let first = stalled(1, "version 1.33 is too new");
     assert_eq!(event(&first, &stalled(2, "no such release")).as_deref(), Some("no such release"));

@@ -3,7 +3,7 @@
 use super::conditions::BoundariesReason;
 use crate::api::names::condition;
 use crate::api::{Condition, set_condition};
-use crate::plan::{Event, EventKind, EventReason, Reason};
+use crate::plan::{Event, EventKind, EventReason, StalledReason};
 use crate::provisioner::retained::RetentionReason;
 
 /// A condition about a problem that is no longer True.
@@ -24,7 +24,7 @@ pub(super) struct Transitions<'a> {
     /// The problems that ended.
     pub ended: Vec<EndedCondition>,
     /// The reason of the condition `Stalled`, if it is True.
-    pub stalled: Option<Reason>,
+    pub stalled: Option<StalledReason>,
     /// Whether the condition `Stalled` reports the fields that the plan cannot use.
     pub is_stalled_by_fields: bool,
     /// Whether the transition of the condition `Stalled` has an event.
@@ -79,7 +79,7 @@ impl<'a> Transitions<'a> {
 pub(super) fn transition_event(
     previous: Option<&Condition>,
     new: &Condition,
-    stalled: Option<Reason>,
+    stalled: Option<StalledReason>,
 ) -> Option<Event> {
     let was_true = previous.is_some_and(Condition::is_true);
     let previous_reason = previous.and_then(|previous| previous.reason.as_deref()).map(condition::current_reason);
@@ -96,7 +96,7 @@ pub(super) fn transition_event(
                     .is_some_and(|p| p.observed_generation != new.observed_generation && p.message != new.message) =>
         {
             Some(match stalled {
-                Some(Reason::ReplacementsNotReady | Reason::StrategyFailed) => {
+                Some(StalledReason::ReplacementsNotReady | StalledReason::StrategyFailed) => {
                     Event::warning(EventReason::InstanceGroupUpgradeFailed, message())
                 }
                 _ => warning(&reason),
@@ -127,7 +127,7 @@ pub(super) fn transition_event(
         }
         (condition::ADOPTED, true) if !was_true => Some(Event::normal(EventReason::Adopted, message())),
         // The condition Stalled has the event.
-        (condition::BOUNDARIES_APPLIED, false) if stalled == Some(Reason::BoundariesUnavailable) => None,
+        (condition::BOUNDARIES_APPLIED, false) if stalled == Some(StalledReason::BoundariesUnavailable) => None,
         (condition::BOUNDARIES_APPLIED, false) if !same_reason || was_true => Some(warning(&reason)),
         (condition::BOUNDARIES_APPLIED, true)
             if new.has_reason(BoundariesReason::TenantValuesOverridden.as_str())

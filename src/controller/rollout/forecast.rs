@@ -8,7 +8,7 @@ use super::decide::{Decided, namespace_texts, uses_alias};
 use crate::api::InstanceGroup;
 use crate::controller::planner::{GroupContext, Planner, Planning, merge_spec};
 use crate::controller::stores::Stores;
-use crate::plan::{Outcome, Reason};
+use crate::plan::{Outcome, StalledReason};
 use crate::provisioner::{PlanContext, Projection, group_id};
 use crate::rollout::{
     KnownImpact, RevisionDecision, RevisionImpact, RevisionSwitch, RolloutView, StoredRevision, SwitchReason,
@@ -167,7 +167,7 @@ fn forecast_of(group: &InstanceGroup, planning: &Planning, planner: &Planner, no
     match &planning.plan.outcome {
         // Nothing is planned for resources that may be another owner's. The nodes would be replaced after that, in no wave.
         Outcome::Blocked { reason, message, .. }
-            if planning.failure_reason.is_some() || *reason == Reason::OwnershipConflict =>
+            if planning.failure_reason.is_some() || *reason == StalledReason::OwnershipConflict =>
         {
             return RevisionImpact::CannotUse { reason: reason.to_string(), message: message.clone() }.into();
         }
@@ -225,7 +225,7 @@ mod tests {
         fn cluster(&self) -> &str {
             "demo"
         }
-        fn rejection(&self) -> Option<(Reason, String)> {
+        fn rejection(&self) -> Option<(StalledReason, String)> {
             None
         }
         fn simulate(&self, _: &Plan, _: &PlanContext) -> Projection {
@@ -259,7 +259,7 @@ mod tests {
                 extra_nodes: ExtraNodes::None,
                 irreversible: None,
             };
-            let plan = blocked_plan(&group_id(&group), Reason::InvalidSpec, String::new());
+            let plan = blocked_plan(&group_id(&group), StalledReason::InvalidSpec, String::new());
             let plan = Plan { outcome, ..plan };
             let snapshot: Option<Box<dyn PlanSnapshot>> = Some(Box::new(StubSnapshot { projection, is_recreated }));
             let planning = Planning { plan, boundaries: None, failure_reason: None, snapshot, denied_read: None };
@@ -274,7 +274,7 @@ mod tests {
         assert_eq!(impact_of(Outcome::Converged, true, 0, None), RevisionImpact::Rotate { nodes: 0 });
         // Nothing is planned, and the nodes would be replaced as soon as a user restores the tags.
         let message = "the scaling group web lacks its tags".to_owned();
-        let conflict = Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false };
+        let conflict = Outcome::Blocked { reason: StalledReason::OwnershipConflict, message, is_deleting: false };
         let found = impact_of(conflict, false, 0, None);
         assert!(
             matches!(&found, RevisionImpact::CannotUse { reason, .. } if reason == "OwnershipConflict"),

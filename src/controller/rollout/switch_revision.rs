@@ -314,7 +314,7 @@ mod tests {
     use super::*;
     use crate::api::{InstanceGroupSpec, InstanceGroupStatus, RolloutRecord};
     use crate::controller::report::BoundariesSummary;
-    use crate::plan::{NodeStep, Plan, PlannedStep, Reason, UncordonReason, blocked_plan};
+    use crate::plan::{NodeStep, Plan, PlannedStep, StalledReason, UncordonReason, blocked_plan};
 
     fn planned_with(recorded: Option<&str>, source: BoundariesSource, is_deleting: bool) -> BoundariesSource {
         let data = [("rollout".to_owned(), "waves: [{name: all}]".to_owned())].into();
@@ -401,7 +401,7 @@ mod tests {
         let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
         let converged = || Plan {
             outcome: Outcome::Converged,
-            ..blocked_plan(&group_id(&group), Reason::InvalidSpec, String::new())
+            ..blocked_plan(&group_id(&group), StalledReason::InvalidSpec, String::new())
         };
         let uncordon = NodeStep::UncordonNode { node: "n".into(), reason: UncordonReason::NoLongerReplaced };
         let step = PlannedStep { step: uncordon.into(), reasons: vec![], is_retry: false, is_optional: false };
@@ -409,7 +409,7 @@ mod tests {
             ("r2", converged(), true),
             ("r1", converged(), false),
             ("r2", Plan { steps: vec![step], ..converged() }, false),
-            ("r2", blocked_plan(&group_id(&group), Reason::InvalidSpec, String::new()), false),
+            ("r2", blocked_plan(&group_id(&group), StalledReason::InvalidSpec, String::new()), false),
         ];
         for is_settled in [false, true] {
             let rollout = RolloutRecord {

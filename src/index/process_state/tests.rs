@@ -2,7 +2,7 @@ use std::time::Duration;
 
 use super::*;
 use crate::index::failure_streak::FailedStep;
-use crate::plan::Reason;
+use crate::plan::StalledReason;
 
 #[test]
 fn finalized_object_is_recognized_by_uid() {
@@ -61,7 +61,7 @@ fn requested_reconcile_ends_all_retry_delays() {
     let refused = || {
         PassResult::NeedsIntervention(FailedStep {
             is_of_rotation: true,
-            reason: Reason::MissingPermission,
+            reason: StalledReason::MissingPermission,
             message: "no".into(),
             is_known: false,
             is_watched: false,

@@ -10,7 +10,7 @@ use crate::aws::{AccessEntryType, LifecycleHook, NewAccessEntry, ScalingGroupCha
 use crate::plan::write::status_write;
 use crate::plan::{
     Drift, EksStep, EventReason, FargateStep, IamStep, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PlanBuilder,
-    Reason, UncordonReason,
+    StalledReason, UncordonReason,
 };
 
 const RESYNC: Duration = Duration::from_secs(300);
@@ -429,7 +429,7 @@ fn events_of_repeated_plans_slow_down() {
 fn blocked_group_stays_blocked() {
     let mut group = Loop::default();
     group.run(4, 1000, &[put_tag("41", "42")]);
-    let blocked = Outcome::Blocked { reason: Reason::NotFound, message: "no subnet".into(), is_deleting: false };
+    let blocked = Outcome::Blocked { reason: StalledReason::NotFound, message: "no subnet".into(), is_deleting: false };
     assert_eq!(group.pass(6_000, "1", plan(vec![put_tag("41", "42")], blocked.clone())).outcome, blocked);
 }
 

@@ -17,8 +17,8 @@ use crate::aws::{
 use crate::ownership;
 use crate::ownership::{Ownership, classify_ownership, has_foreign_tags, has_ownership_tags, is_owned};
 use crate::plan::{
-    Drift, Event, EventReason, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlanBuilder, PlannedStep, Reason,
-    Recheck, UncordonReason, waiting,
+    Drift, Event, EventReason, IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlanBuilder, PlannedStep, Recheck,
+    StalledReason, UncordonReason, waiting,
 };
 use crate::plan::{EksStep, NodeStep};
 use crate::provisioner::GroupId;
@@ -145,7 +145,7 @@ fn block_on_protection(group: &ScalingGroup, builder: &mut PlanBuilder) {
         "the scaling group {name} has the deletion protection prevent-all-deletion in AWS; to delete it, run: aws autoscaling update-auto-scaling-group --auto-scaling-group-name {name} --deletion-protection none",
         name = group.name
     );
-    builder.set_outcome_once(Outcome::Blocked { reason: Reason::DeletionProtected, message, is_deleting: true });
+    builder.set_outcome_once(Outcome::Blocked { reason: StalledReason::DeletionProtected, message, is_deleting: true });
 }
 
 /// Blocks the deletion while nodes of a scaling group that may be this group's use its resources.
@@ -160,7 +160,7 @@ fn block_on_ownership(input: &DeleteInput, group: &ScalingGroup, builder: &mut P
             .into()
     };
     let message = format!("{what}; {remedy}");
-    builder.set_outcome_once(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: true });
+    builder.set_outcome_once(Outcome::Blocked { reason: StalledReason::OwnershipConflict, message, is_deleting: true });
 }
 
 /// Whether a scaling group without tags launches from this group's template or launch configuration.
@@ -428,7 +428,7 @@ fn delete_role(input: &DeleteInput, role: &Role, builder: &mut PlanBuilder) {
             foreign.join(", ")
         );
         return builder.set_outcome_once(Outcome::Blocked {
-            reason: Reason::OwnershipConflict,
+            reason: StalledReason::OwnershipConflict,
             message,
             is_deleting: true,
         });

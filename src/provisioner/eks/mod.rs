@@ -41,7 +41,7 @@ use crate::api::spec_error::SpecError;
 use crate::api::{InstanceGroupSpec, InstanceGroupStatus};
 use crate::boundaries::MergedAnnotations;
 use crate::ownership::has_ownership_tags;
-use crate::plan::{Plan, PlannedStep, Reason, blocked_plan};
+use crate::plan::{Plan, PlannedStep, StalledReason, blocked_plan};
 use crate::provisioner::limits::MAX_SCALING_GROUP_NAME;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, VerifiedNodes};
 use crate::rotation::crd::SubmissionPolicy;
@@ -303,7 +303,7 @@ fn plan_unknown_cluster(id: &GroupId, scaling_group: &str) -> Plan {
     let message = format!(
         "the status records the scaling group {scaling_group}, whose name does not contain the cluster's name, and {path} names no cluster of this controller; set it, and the deletion continues; to keep the resources, remove the finalizer"
     );
-    blocked_plan(id, Reason::InvalidSpec, message)
+    blocked_plan(id, StalledReason::InvalidSpec, message)
 }
 
 /// The policies that the controller attaches for the spec. Without a record in the status, nothing else names them.

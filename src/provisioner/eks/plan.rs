@@ -23,7 +23,7 @@ use crate::api::{EffectiveValues, ProvisionerKind, SpotRecommendation, StrategyT
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::{InstanceState, ScalingGroup, ScalingGroupChange};
 use crate::ownership::ownership_conflict;
-use crate::plan::{Drift, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
+use crate::plan::{Drift, Outcome, Phase, Plan, PlanBuilder, Recheck, StalledReason, StatusUpdate, waiting};
 use crate::plan::{EksStep, Event, EventReason, Pin, TEMPLATE_VERSION};
 use crate::provisioner::rejected_fields::Part;
 use crate::provisioner::{join_times, recreated, unseen_names};
@@ -40,7 +40,7 @@ pub fn plan(input: &PlanInput) -> Plan {
             builder.status_update.fields.remove("nodesInstanceRoleArn");
             builder.status_update.fields.remove("activeScalingGroupName");
             builder.set_outcome_once(Outcome::Blocked {
-                reason: Reason::OwnershipConflict,
+                reason: StalledReason::OwnershipConflict,
                 message,
                 is_deleting: false,
             });
@@ -98,7 +98,7 @@ fn plan_new(input: &PlanInput, builder: &mut PlanBuilder) {
     if let Some(detail) = conflict {
         let message = format!("{detail}; the scaling group is not created, because its nodes could not join");
         return builder.set_outcome_once(Outcome::Blocked {
-            reason: Reason::AuthConflict,
+            reason: StalledReason::AuthConflict,
             message,
             is_deleting: false,
         });

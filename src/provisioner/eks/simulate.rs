@@ -16,7 +16,7 @@ use crate::aws::{
     WarmPool,
 };
 use crate::plan::{EksStep, Pin};
-use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Reason, Recheck, Step};
+use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Recheck, StalledReason, Step};
 use crate::provisioner::{
     ExtraNodes, NodeInPlaceChange, NodeReplacement, PlanContext, PlanSnapshot, Projection, Release, ReplacementLimits,
 };
@@ -30,7 +30,7 @@ impl PlanSnapshot for Snapshot {
         &self.resolved.desired.cluster
     }
 
-    fn rejection(&self) -> Option<(Reason, String)> {
+    fn rejection(&self) -> Option<(StalledReason, String)> {
         self.resolved.broken.rejection()
     }
 

@@ -14,7 +14,7 @@ use super::scaling_group::{mixed_instances, subnets};
 use crate::api::{InstanceGroupStatus, ManagedAttributes};
 use crate::aws::{ScalingGroup, WarmInstance, WarmPhase, WarmPool, WarmSizes};
 use crate::plan::EksStep;
-use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Recheck, Step, waiting};
+use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Recheck, StalledReason, Step, waiting};
 use crate::provisioner::recreated::{recreated, was_ready};
 use crate::rotation::rolling_update::WarmPoolRotation;
 use crate::rotation::rolling_update::report::report_halted;
@@ -128,7 +128,7 @@ fn wait_for_deletion(group: &ScalingGroup, is_leaving: bool, field: &str) -> Out
         "{rule}, and the controller did not create the warm pool of {}; delete that warm pool, or remove {field}",
         group.name
     );
-    Outcome::Blocked { reason: Reason::RefusedByAws, message, is_deleting: false }
+    Outcome::Blocked { reason: StalledReason::RefusedByAws, message, is_deleting: false }
 }
 
 /// Whether the group keeps a policy with weights.
@@ -142,7 +142,7 @@ fn weights_exclude_pool(group: &ScalingGroup) -> Outcome {
         "AWS allows no warm pool for the scaling group {}, whose mixed instances policy has weights; remove spec.eks.warmPool, or create an InstanceGroup with another name",
         group.name
     );
-    Outcome::Blocked { reason: Reason::RefusedByAws, message, is_deleting: false }
+    Outcome::Blocked { reason: StalledReason::RefusedByAws, message, is_deleting: false }
 }
 
 /// The PutWarmPool step. It keeps the pool state of the instances and the reuse policy, which the spec does not set.
@@ -232,7 +232,7 @@ fn halt_rotation(
         duration::format(input.resolved.desired.rolling_update.join_timeout),
     );
     report_halted(builder, true, "ReplacementsNotReady", message.clone());
-    let reason = Reason::ReplacementsNotReady;
+    let reason = StalledReason::ReplacementsNotReady;
     builder.set_outcome_once(Outcome::Blocked { reason, message: message.clone(), is_deleting: false });
     WarmPoolRotation::Halted(message)
 }

@@ -11,7 +11,7 @@ use crate::aws::Role;
 use crate::aws::fargate::{NewFargateProfile, ProfileStatus};
 use crate::ownership::has_foreign_tags;
 use crate::plan::FargateStep;
-use crate::plan::{Outcome, Phase, Reason, waiting};
+use crate::plan::{Outcome, Phase, StalledReason, waiting};
 use crate::provisioner::recreated::{deletion_in_progress, recreated, was_ready};
 use crate::util::digest::client_token;
 
@@ -33,7 +33,7 @@ pub(crate) fn profile(
     if let Some(detail) = conflict {
         let message = format!("{detail}; the Fargate profile is not created, because its pods could not start");
         return builder.plan.set_outcome_once(Outcome::Blocked {
-            reason: Reason::AuthConflict,
+            reason: StalledReason::AuthConflict,
             message,
             is_deleting: false,
         });
@@ -60,7 +60,7 @@ pub(crate) fn profile(
             "the Fargate profile {name} carries this group's tags, but is not the one that the controller created, and EKS cannot change it; delete it, and the controller creates it again"
         );
         return builder.plan.set_outcome_once(Outcome::Blocked {
-            reason: Reason::OwnershipConflict,
+            reason: StalledReason::OwnershipConflict,
             message,
             is_deleting: false,
         });

@@ -3,7 +3,7 @@
 use jiff::Timestamp;
 
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
-use crate::plan::{Outcome, Reason};
+use crate::plan::{Outcome, StalledReason};
 
 /// The outcome for a profile that EKS failed to create or delete. `retry_at` is the time of the next attempt.
 pub(crate) fn profile_failed(profile: &FargateProfile, retry_at: Timestamp, is_deleting: bool) -> Outcome {
@@ -14,5 +14,5 @@ pub(crate) fn profile_failed(profile: &FargateProfile, retry_at: Timestamp, is_d
         profile.name,
         crate::api::rfc3339(retry_at)
     );
-    Outcome::Blocked { reason: Reason::ProfileFailed, message, is_deleting }
+    Outcome::Blocked { reason: StalledReason::ProfileFailed, message, is_deleting }
 }

@@ -40,7 +40,7 @@ use crate::api::spec_error::SpecError;
 use crate::api::{InstanceGroupSpec, InstanceGroupStatus};
 use crate::boundaries::MergedAnnotations;
 use crate::ownership::ownership_tags;
-use crate::plan::{Plan, Reason};
+use crate::plan::{Plan, StalledReason};
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::{ObserveResult, Observer};
 use crate::rotation::rolling_update::RollingUpdateDecision;
@@ -111,7 +111,7 @@ impl Provisioner for Fargate {
             let message = format!(
                 "{CLUSTER_FIELD} is not set, so the Fargate profile cannot be found; set it, or remove the finalizer if there is no profile"
             );
-            return Ok(crate::plan::blocked_plan(id, Reason::InvalidSpec, message));
+            return Ok(crate::plan::blocked_plan(id, StalledReason::InvalidSpec, message));
         };
         if !ownership::has_created_resources(status) && cluster_mismatch(settings, CLUSTER_FIELD, &cluster).is_some() {
             return Ok(plan_rejected_spec(id, &request.spec_errors(CLUSTER_FIELD, &cluster)));

@@ -8,7 +8,7 @@ use crate::api::names::tag;
 use crate::aws::fargate::FargateProfile;
 use crate::aws::{Tag, tag_map};
 use crate::ownership::{OWNERSHIP_TAG_KEYS, disowned_outcome, group_list, has_foreign_tags, has_ownership_tags};
-use crate::plan::{Outcome, Reason};
+use crate::plan::{Outcome, StalledReason};
 
 /// Evidence for the owner of a profile that has the derived name and no ownership tags.
 #[derive(Debug, Default)]
@@ -191,7 +191,7 @@ pub(crate) fn contested_profile(
         group_list(rivals),
         tags.join(", ")
     );
-    Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting }
+    Outcome::Blocked { reason: StalledReason::OwnershipConflict, message, is_deleting }
 }
 
 /// Whether a profile without ownership tags was created for this group. It has the derived name, and either the role in

@@ -20,7 +20,7 @@ use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::{Tag, tag_map};
 use crate::ownership::{has_ownership_tags, tagging_blocked};
 use crate::plan::FargateStep;
-use crate::plan::{Drift, Outcome, Phase, Plan, PlanBuilder, Reason, Recheck, StatusUpdate, waiting};
+use crate::plan::{Drift, Outcome, Phase, Plan, PlanBuilder, Recheck, StalledReason, StatusUpdate, waiting};
 use crate::provisioner::rejected_fields::Part;
 use crate::provisioner::{join, recreated, unseen_names};
 
@@ -68,7 +68,7 @@ fn foreign_profile(input: &PlanInput, profile: &FargateProfile) -> Outcome {
         "the Fargate profile {} already exists and has neither this group's three tags nor its role; rename the InstanceGroup, or delete the profile",
         profile.name
     );
-    Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false }
+    Outcome::Blocked { reason: StalledReason::OwnershipConflict, message, is_deleting: false }
 }
 
 fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, builder: &mut FargatePlanBuilder) {
@@ -152,11 +152,19 @@ fn plan_current(
     let tagging_outcome = plan_tags(input, current, builder);
     if let Some(issues) = (!current.issues.is_empty()).then(|| current.issues.join("; ")) {
         let message = format!("EKS reports issues with the Fargate profile {}: {issues}", current.name);
-        builder.plan.set_outcome_once(Outcome::Blocked { reason: Reason::ProfileFailed, message, is_deleting: false });
+        builder.plan.set_outcome_once(Outcome::Blocked {
+            reason: StalledReason::ProfileFailed,
+            message,
+            is_deleting: false,
+        });
     }
     if let Some(detail) = conflict {
         let message = format!("{detail}; new pods cannot start until the entry is fixed manually");
-        builder.plan.set_outcome_once(Outcome::Blocked { reason: Reason::AuthConflict, message, is_deleting: false });
+        builder.plan.set_outcome_once(Outcome::Blocked {
+            reason: StalledReason::AuthConflict,
+            message,
+            is_deleting: false,
+        });
     }
     let outdated: Vec<_> = found.own.iter().copied().filter(|p| p.name != current.name).collect();
     let restores_tags = !found.lost_tags.is_empty() && !input.observed.tag_retry_pending;
@@ -215,7 +223,7 @@ fn delete_outdated(
             old.name
         );
         return builder.plan.set_outcome_once(Outcome::Blocked {
-            reason: Reason::OwnershipConflict,
+            reason: StalledReason::OwnershipConflict,
             message,
             is_deleting: false,
         });

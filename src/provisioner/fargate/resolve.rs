@@ -14,7 +14,7 @@ use crate::auth::aws_auth::AuthEntry;
 use crate::aws::fargate::RouteTable;
 use crate::aws::{AccessEntryType, Cluster, NetworkObject, NewAccessEntry, Tag};
 use crate::ownership::ownership_tags;
-use crate::plan::Reason;
+use crate::plan::StalledReason;
 use crate::provisioner::join::join_method;
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::rejected_fields::{Part, RejectedFields};
@@ -115,7 +115,7 @@ pub fn resolve_with_errors(
     let Some(cluster) = &references.cluster else {
         let (path, rule) = (format!("{SPEC_PATH}.clusterName"), "does not match a cluster in this account and region");
         let remedy = "correct it, or check the controller's region";
-        let problem = SpecError::invalid(&path, &desired.cluster, rule, remedy).with_reason(Reason::NotFound);
+        let problem = SpecError::invalid(&path, &desired.cluster, rule, remedy).with_reason(StalledReason::NotFound);
         return Err(broken.errors_after(problem));
     };
     let join_method =

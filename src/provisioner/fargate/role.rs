@@ -8,7 +8,7 @@ use super::role_owner::is_own_role;
 use crate::aws::{AccessEntry, NewRole};
 use crate::ownership::has_ownership_tags;
 use crate::plan::{
-    Drift, Event, EventReason, IamStep, JoinStep, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Recheck,
+    Drift, Event, EventReason, IamStep, JoinStep, Outcome, Phase, PlanBuilder, PlannedStep, Recheck, StalledReason,
 };
 use crate::provisioner::recreated::{detached, recreated, was_ready};
 use crate::provisioner::role_region::{RegionClaim, admits_profiles, region_claim};
@@ -50,7 +50,7 @@ pub(crate) fn repair(input: &PlanInput, builder: &mut FargatePlanBuilder) {
                 "the role {name} already exists and does not carry this group's three tags; delete it, or name it in spec.eks-fargate.podExecutionRoleArn"
             );
             return builder.plan.set_outcome_once(Outcome::Blocked {
-                reason: Reason::OwnershipConflict,
+                reason: StalledReason::OwnershipConflict,
                 message,
                 is_deleting: false,
             });
@@ -79,7 +79,7 @@ pub(crate) fn plan_region(input: &PlanInput, found: &ObservedProfiles, builder: 
                 "pods cannot start with the role {} ({other}); name another role in spec.eks-fargate.podExecutionRoleArn",
                 role.name
             );
-            let reason = Reason::OwnershipConflict;
+            let reason = StalledReason::OwnershipConflict;
             return builder.plan.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: false });
         }
         RegionClaim::Other(_) | RegionClaim::OtherGroup => return,
@@ -187,7 +187,7 @@ pub(crate) fn delete(previous: &PreviousRole, recorded: &[String], builder: &mut
             previous.role.name,
             foreign.join(", ")
         );
-        let reason = Reason::OwnershipConflict;
+        let reason = StalledReason::OwnershipConflict;
         return builder.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: true });
     }
     push_delete(previous, builder);

@@ -8,7 +8,7 @@ use crate::auth::access_entries::{AccessEntryState, RoleAccessEntry};
 use crate::auth::aws_auth::AuthEntryState;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::plan::FargateStep;
-use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Reason, Recheck, Step};
+use crate::plan::{IamStep, JoinStep, ObjectStep, Outcome, Plan, Recheck, StalledReason, Step};
 use crate::provisioner::Release;
 use crate::provisioner::{ExtraNodes, PlanContext, PlanSnapshot, Projection};
 
@@ -20,7 +20,7 @@ impl PlanSnapshot for Snapshot {
         &self.resolved.desired.cluster
     }
 
-    fn rejection(&self) -> Option<(Reason, String)> {
+    fn rejection(&self) -> Option<(StalledReason, String)> {
         self.resolved.broken.rejection()
     }
 

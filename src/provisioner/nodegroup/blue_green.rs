@@ -12,8 +12,8 @@ use crate::aws::nodegroup::NodegroupStatus;
 use crate::ownership::{has_ownership_tags, tagging_blocked};
 use crate::plan::NodegroupStep;
 use crate::plan::{
-    ConditionUpdate, NodeStep, Outcome, PersistentFailure, Phase, PlanBuilder, PlannedStep, Reason, UncordonReason,
-    waiting,
+    ConditionUpdate, NodeStep, Outcome, PersistentFailure, Phase, PlanBuilder, PlannedStep, StalledReason,
+    UncordonReason, waiting,
 };
 use crate::rotation::drain;
 use crate::rotation::drain::{AtTimeout, DrainAction, DrainPolicy};
@@ -93,10 +93,14 @@ pub(crate) fn rotation_halted(
     builder.condition_updates.push(ConditionUpdate {
         condition_type: condition::ROTATION_HALTED,
         status: true,
-        reason: Reason::ReplacementsNotReady.to_string(),
+        reason: StalledReason::ReplacementsNotReady.to_string(),
         message: message.clone(),
     });
-    builder.set_outcome_once(Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, is_deleting: false });
+    builder.set_outcome_once(Outcome::Blocked {
+        reason: StalledReason::ReplacementsNotReady,
+        message,
+        is_deleting: false,
+    });
 }
 
 /// Drains the outgoing node groups once the current one is ready, and deletes them when they are empty.

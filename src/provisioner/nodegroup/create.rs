@@ -11,7 +11,7 @@ use crate::api::spec_error::join_messages;
 use crate::aws::nodegroup::{NewNodegroup, NodegroupName, NodegroupSizes, NodegroupStatus};
 use crate::ownership::disowned_outcome;
 use crate::plan::NodegroupStep;
-use crate::plan::{Drift, Event, Outcome, Phase, PlanBuilder, PlannedStep, Reason, waiting};
+use crate::plan::{Drift, Event, Outcome, Phase, PlanBuilder, PlannedStep, StalledReason, waiting};
 use crate::provisioner::recreated::{deleted_by_controller, recreated};
 
 /// Plans a node group that matches the spec. `replacement` holds the desired size and the reasons if it replaces
@@ -96,16 +96,16 @@ fn creation_blocker(input: &PlanInput, is_replacement: bool) -> Option<Outcome> 
             "the node group {} already exists and does not carry this group's three tags; rename the InstanceGroup, or delete the node group",
             existing.nodegroup
         );
-        return blocked(Reason::OwnershipConflict, message);
+        return blocked(StalledReason::OwnershipConflict, message);
     }
     if let Some(unproven) = observed.unproven_nodegroup.as_ref().filter(|_| !is_replacement) {
-        return blocked(Reason::OwnershipConflict, unproven.message(&r.ownership_tags));
+        return blocked(StalledReason::OwnershipConflict, unproven.message(&r.ownership_tags));
     }
     if let Some(first) = observed.reference_errors.first() {
         return blocked(first.reason, join_messages(&observed.reference_errors));
     }
     if let Some(message) = lost_image(input).filter(|_| is_replacement) {
-        return blocked(Reason::InvalidSpec, message);
+        return blocked(StalledReason::InvalidSpec, message);
     }
     let existing = observed.nodegroups.iter().find(|group| *group.name() == r.name)?;
     let name = &r.name.nodegroup;
@@ -119,7 +119,7 @@ fn creation_blocker(input: &PlanInput, is_replacement: bool) -> Option<Outcome> 
         "the node group {name} carries this group's tags, but is not the one that the controller created ({}), and EKS cannot change that; move its pods and delete it, and the controller creates it again",
         differences.join("; ")
     );
-    blocked(Reason::OwnershipConflict, message)
+    blocked(StalledReason::OwnershipConflict, message)
 }
 
 /// Why a node group that replaces another must not be created: the image of the other one would be lost.
@@ -138,7 +138,7 @@ fn lost_image(input: &PlanInput) -> Option<String> {
 pub(crate) fn shared_nodegroup(input: &PlanInput) -> Option<Outcome> {
     let shared = input.observed.unproven_nodegroup.as_ref().filter(|unproven| unproven.is_shared())?;
     let message = shared.message(&input.resolved.ownership_tags);
-    Some(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false })
+    Some(Outcome::Blocked { reason: StalledReason::OwnershipConflict, message, is_deleting: false })
 }
 
 /// The outcome while the tags of recorded node groups do not prove anymore that this group owns them.

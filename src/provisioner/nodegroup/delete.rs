@@ -9,7 +9,7 @@ use crate::aws::Tag;
 use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus};
 use crate::ownership::{disowned_outcome, group_list, has_ownership_tags, tagging_blocked};
 use crate::plan::NodegroupStep;
-use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, Reason, blocked_plan, waiting};
+use crate::plan::{Drift, ObjectStep, Outcome, Phase, Plan, PlanBuilder, StalledReason, blocked_plan, waiting};
 use crate::provisioner::GroupId;
 use crate::provisioner::retained::{Retained, report_retained};
 
@@ -38,7 +38,7 @@ pub struct DeleteInput<'a> {
 /// Plans one reconcile of a deletion.
 pub fn plan(input: &DeleteInput) -> Plan {
     if is_nodegroup_unknown(input) {
-        return blocked_plan(input.id, Reason::InvalidSpec, UNKNOWN_NODEGROUP.into());
+        return blocked_plan(input.id, StalledReason::InvalidSpec, UNKNOWN_NODEGROUP.into());
     }
     let mut builder = PlanBuilder::default();
     let (owned, others): (Vec<_>, Vec<_>) = input.nodegroups.iter().partition(|n| match input.resolved {
@@ -94,7 +94,7 @@ fn leave_unproven(input: &DeleteInput, builder: &mut PlanBuilder) {
             // The group had a node group, and this one may have followed it. Without the finalizer, it would stay.
             (Doubt::OtherScalingGroup { .. }, _) => {
                 let message = unproven.message(&(input.ownership_tags)(&name.cluster));
-                let reason = Reason::OwnershipConflict;
+                let reason = StalledReason::OwnershipConflict;
                 builder.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: true });
             }
             (Doubt::SharedWith(_), Some(other)) => {
@@ -159,7 +159,7 @@ fn plan_delete(nodegroup: &Nodegroup, builder: &mut PlanBuilder) {
         let message = format!("EKS failed to delete the node group {name}: {why}; {remedy}the deletion is retried");
         let reason = nodegroup.issues.first().and_then(super::health::issue_reason);
         builder.set_outcome_once(Outcome::Blocked {
-            reason: reason.unwrap_or(Reason::Degraded),
+            reason: reason.unwrap_or(StalledReason::Degraded),
             message,
             is_deleting: true,
         });

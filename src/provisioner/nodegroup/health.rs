@@ -12,7 +12,7 @@ use crate::api::rfc3339;
 use crate::api::status::MAX_LISTED_INSTANCES;
 use crate::aws::nodegroup::{Nodegroup, NodegroupIssue, NodegroupStatus, NodegroupUpdate, UpdateStatus};
 use crate::aws::{InstanceState, TemplatePin};
-use crate::plan::{Event, EventReason, Outcome, Phase, PlanBuilder, Reason, waiting};
+use crate::plan::{Event, EventReason, Outcome, Phase, PlanBuilder, StalledReason, waiting};
 use crate::provisioner::launch_failures;
 use crate::rotation::NodeInstance;
 use crate::rotation::node_health::{ReadyLimits, unready_nodes};
@@ -43,7 +43,7 @@ impl PlanInput<'_> {
     }
 }
 
-fn blocked_outcome(reason: Reason, message: String) -> Outcome {
+fn blocked_outcome(reason: StalledReason, message: String) -> Outcome {
     Outcome::Blocked { reason, message, is_deleting: false }
 }
 
@@ -147,7 +147,7 @@ pub(crate) fn update_failed(input: &PlanInput) -> Outcome {
         ([], _) => "EKS gives no reason".to_owned(),
         (errors, _) => join_issues(errors),
     };
-    let reason = errors.first().and_then(issue_reason).unwrap_or(Reason::UpdateFailed);
+    let reason = errors.first().and_then(issue_reason).unwrap_or(StalledReason::UpdateFailed);
     let remedy = match blocked_pods(&input.observed.eviction_blockers) {
         Some(pods) => pods,
         None => errors.first().map_or("", |error| issue_remedy(&error.code)).to_owned(),
@@ -201,8 +201,8 @@ fn blocked_deletion(input: &PlanInput, group: &ObservedNodegroup, consequence: &
 }
 
 /// The condition reason for the issues of a node group.
-fn reason_of(issues: &[NodegroupIssue]) -> Reason {
-    issues.first().and_then(issue_reason).unwrap_or(Reason::Degraded)
+fn reason_of(issues: &[NodegroupIssue]) -> StalledReason {
+    issues.first().and_then(issue_reason).unwrap_or(StalledReason::Degraded)
 }
 
 /// Why EKS could not delete a node group, without what follows from it.
@@ -270,7 +270,7 @@ pub(crate) fn report_readiness(input: &PlanInput, group: &ObservedNodegroup, bui
     let entry = "the node role, the routes from the subnets to the API server";
     let unready = unready_nodes(&group.members, limits, entry, input.now);
     if let Some(message) = unready.overdue {
-        return builder.set_outcome_once(blocked_outcome(Reason::NodesNotReady, message));
+        return builder.set_outcome_once(blocked_outcome(StalledReason::NodesNotReady, message));
     }
     let rotating = input.status.current_state.as_deref() == Some(crate::api::CurrentState::InitUpgrade.as_str());
     let creating = input.status.current_state.as_deref() == Some(crate::api::CurrentState::InitCreate.as_str());
@@ -299,7 +299,7 @@ pub(crate) fn cluster_unhealthy(input: &PlanInput) -> Option<Outcome> {
             "{} of {} nodes of the cluster are not ready (limit: 30 %); check the API server, the network and the kubelets; no node is replaced until more nodes are ready",
             health.unready, health.total
         );
-        blocked_outcome(Reason::ClusterUnhealthy, message)
+        blocked_outcome(StalledReason::ClusterUnhealthy, message)
     })
 }
 
@@ -329,23 +329,23 @@ pub(crate) fn issue_summary(input: &PlanInput, issues: &[NodegroupIssue]) -> Str
 
 /// The condition reason for an error of EKS (EKS API reference, Issue and ErrorDetail). A launch that failed has Auto
 /// Scaling's own words.
-pub(crate) fn issue_reason(issue: &NodegroupIssue) -> Option<Reason> {
+pub(crate) fn issue_reason(issue: &NodegroupIssue) -> Option<StalledReason> {
     Some(match issue.code.as_str() {
-        "AccessDenied" | "OperationNotPermitted" => Reason::MissingPermission,
+        "AccessDenied" | "OperationNotPermitted" => StalledReason::MissingPermission,
         "AsgInstanceLaunchFailures" => launch_failures::reason(&issue.message),
-        "InsufficientFreeAddresses" | "IpNotAvailable" | "EniLimitReached" => Reason::InsufficientCapacity,
-        "InstanceLimitExceeded" | "IamLimitExceeded" | "LimitExceeded" => Reason::QuotaExceeded,
-        "NodeCreationFailure" => Reason::NodesNotReady,
-        POD_EVICTION_FAILURE => Reason::DrainBlocked,
+        "InsufficientFreeAddresses" | "IpNotAvailable" | "EniLimitReached" => StalledReason::InsufficientCapacity,
+        "InstanceLimitExceeded" | "IamLimitExceeded" | "LimitExceeded" => StalledReason::QuotaExceeded,
+        "NodeCreationFailure" => StalledReason::NodesNotReady,
+        POD_EVICTION_FAILURE => StalledReason::DrainBlocked,
         "IamNodeRoleNotFound"
         | "IamInstanceProfileNotFound"
         | "Ec2SubnetNotFound"
         | "SubnetNotFound"
         | "SecurityGroupNotFound"
         | "Ec2SecurityGroupNotFound"
-        | "AmiIdNotFound" => Reason::NotFound,
+        | "AmiIdNotFound" => StalledReason::NotFound,
         "Ec2SubnetInvalidConfiguration" | "Ec2InstanceTypeDoesNotExist" | "KubernetesLabelInvalid" => {
-            Reason::RefusedByAws
+            StalledReason::RefusedByAws
         }
         _ => return None,
     })

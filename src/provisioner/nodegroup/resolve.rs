@@ -6,7 +6,7 @@ use crate::api::spec_error::SpecError;
 use crate::aws::nodegroup::NodegroupName;
 use crate::aws::{Cluster, NetworkObject, Tag};
 use crate::ownership::ownership_tags;
-use crate::plan::Reason;
+use crate::plan::StalledReason;
 use crate::provisioner::rejected_fields::RejectedFields;
 use crate::provisioner::request::NetworkLookup;
 use crate::util::digest::sha256_hex;
@@ -102,7 +102,7 @@ pub(super) fn cluster_not_found(desired: &DesiredSpec) -> SpecError {
     let field = format!("{CONFIGURATION_PATH}.clusterName");
     let rule = "does not match a cluster in this account and region";
     let remedy = "correct it, or check the controller's region";
-    SpecError::invalid(&field, &desired.cluster, rule, remedy).with_reason(Reason::NotFound)
+    SpecError::invalid(&field, &desired.cluster, rule, remedy).with_reason(StalledReason::NotFound)
 }
 
 /// The group in AWS terms, after its names were resolved.
@@ -149,13 +149,13 @@ pub fn reference_errors(resolved: &ResolvedGroup, references: &References) -> Ve
         let remedy = "create the role with the policies that nodes need, or use another role";
         let problem =
             SpecError::invalid(&field, &desired.immutable.node_role, "does not exist in this account", remedy);
-        errors.push(problem.with_reason(Reason::NotFound));
+        errors.push(problem.with_reason(StalledReason::NotFound));
     }
     for name in &references.unknown_types {
         let field = if desired.immutable.instance_types.len() == 1 { "instanceType" } else { "instanceTypes" };
         let rule = "is not an instance type of this region";
         let problem = SpecError::invalid(&format!("{CONFIGURATION_PATH}.{field}"), name, rule, "correct it");
-        errors.push(problem.with_reason(Reason::NotFound));
+        errors.push(problem.with_reason(StalledReason::NotFound));
     }
     for (field, what, ids) in [
         ("subnets", "subnet", &desired.immutable.subnets),
@@ -167,7 +167,7 @@ pub fn reference_errors(resolved: &ResolvedGroup, references: &References) -> Ve
                 None => {
                     let rule = format!("does not match a {what} in this account and region");
                     let problem = SpecError::invalid(&field, id, rule, "correct it, or remove it");
-                    errors.push(problem.with_reason(Reason::NotFound));
+                    errors.push(problem.with_reason(StalledReason::NotFound));
                 }
                 Some(object) if is_in_other_vpc(object, cluster) => {
                     let vpc = cluster.vpc.as_deref().unwrap_or_default();

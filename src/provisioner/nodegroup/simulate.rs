@@ -6,7 +6,7 @@ use super::observed::{ObservedNodegroup, partition};
 use super::{update, usage};
 use crate::api::InstanceGroupStatus;
 use crate::aws::nodegroup::NodegroupStatus;
-use crate::plan::{Drift, Plan, Reason};
+use crate::plan::{Drift, Plan, StalledReason};
 use crate::provisioner::{
     ExtraNodes, NodeReplacement, PlanContext, PlanSnapshot, Projection, Release, ReplacementLimits,
 };
@@ -19,7 +19,7 @@ impl PlanSnapshot for Snapshot {
         &self.resolved.desired.cluster
     }
 
-    fn rejection(&self) -> Option<(Reason, String)> {
+    fn rejection(&self) -> Option<(StalledReason, String)> {
         self.resolved.broken.rejection()
     }
 

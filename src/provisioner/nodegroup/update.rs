@@ -15,7 +15,7 @@ use crate::api::ManagedAttributes;
 use crate::aws::nodegroup::{MaxUnavailable, NodegroupChange, NodegroupSizes, NodegroupTaint, NodegroupVersion};
 use crate::ownership::{has_ownership_tags, tagging_blocked};
 use crate::plan::NodegroupStep;
-use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Reason, Recheck, waiting};
+use crate::plan::{Drift, Outcome, Phase, PlanBuilder, PlannedStep, Recheck, StalledReason, waiting};
 use crate::provisioner::rejected_fields::Part;
 
 /// The key of a taint in the record: Kubernetes identifies a taint by its key and effect.
@@ -277,7 +277,11 @@ pub(crate) fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup
             "spec.eks-managed.configuration.version `{version}` is older than the version of the nodes ({}), and EKS does not support a downgrade; use {} or later",
             found.version, found.version
         );
-        return builder.set_outcome_once(Outcome::Blocked { reason: Reason::InvalidSpec, message, is_deleting: false });
+        return builder.set_outcome_once(Outcome::Blocked {
+            reason: StalledReason::InvalidSpec,
+            message,
+            is_deleting: false,
+        });
     }
     if let Some(release) =
         spec.release_version.as_ref().filter(|release| is_older_release(release, &found.release_version))
@@ -287,7 +291,7 @@ pub(crate) fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup
             found.release_version, found.release_version
         );
         return builder.set_outcome_once(Outcome::Blocked {
-            reason: Reason::RefusedByAws,
+            reason: StalledReason::RefusedByAws,
             message,
             is_deleting: false,
         });

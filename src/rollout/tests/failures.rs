@@ -5,7 +5,7 @@ use proptest::prelude::*;
 use super::simulated_cluster::{CANARY, FAILURE_DELAY, Group, POLL, RecordedAction, SimulatedCluster, canary, group};
 use crate::api::names::{annotation, condition};
 use crate::api::{Condition, RolloutPhase, RolloutRecord, WaveState, rfc3339, set_condition};
-use crate::plan::Reason;
+use crate::plan::StalledReason;
 use crate::rollout::{RevisionImpact, WaitReason, corrected_record};
 
 fn soaking() -> SimulatedCluster {
@@ -253,7 +253,7 @@ fn stuck_groups_resume_when_their_blocker_ends() {
 fn only_problems_that_speak_against_the_change_are_failures() {
     use strum::IntoEnumIterator;
 
-    for reason in Reason::iter() {
+    for reason in StalledReason::iter() {
         let mut cluster = soaking();
         let now = cluster.now;
         let stalled = Condition::new(condition::STALLED, true, &reason.to_string(), "it does not continue");

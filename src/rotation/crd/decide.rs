@@ -7,7 +7,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::api::{ConcurrencyPolicy, InstanceGroupStatus, StrategyProgress};
-use crate::plan::stalled_reason::Reason;
+use crate::plan::stalled_reason::StalledReason;
 use crate::rotation::crd::kind::ResourceKind;
 pub use crate::rotation::crd::status_matcher::ResourcePhase;
 use crate::rotation::crd::status_matcher::StatusMatcher;
@@ -106,7 +106,7 @@ pub(crate) enum CrdStrategyState {
     /// Waiting for a resource; a phrase that follows "waiting for".
     Waiting(String),
     /// The upgrade makes no progress until a user acts.
-    Blocked(Reason, String),
+    Blocked(StalledReason, String),
 }
 
 /// Values of `status.strategyProgress.state`.
@@ -177,7 +177,7 @@ pub(crate) fn decide(input: &CrdStrategyInput) -> CrdStrategyDecision {
     let found = input.resources.iter().find(|r| input.is_desired(r));
     match found {
         Some(resource) if input.outdated == 0 => nothing_outdated(input, resource),
-        Some(resource) if !resource.is_owned => blocked(Reason::OwnershipConflict, ownership_conflict_message(input)),
+        Some(resource) if !resource.is_owned => blocked(StalledReason::OwnershipConflict, ownership_conflict_message(input)),
         Some(resource) if resource.is_deleting => {
             waiting(format!("{} to be deleted", input.display_name(input.desired_name)))
         }
@@ -271,7 +271,7 @@ fn resource_present(input: &CrdStrategyInput, resource: &StrategyResource) -> Cr
                 "spec.strategy.crd.statusJSONPath `{}` is {what} in {resource_name}; use the path of a string field with its status",
                 input.status_matcher.path
             );
-            with_progress(input, blocked(Reason::InvalidSpec, message), state::SUBMITTED, resource)
+            with_progress(input, blocked(StalledReason::InvalidSpec, message), state::SUBMITTED, resource)
         }
         ResourcePhase::Active(status) => {
             let phase = describe_phase(status);
@@ -346,7 +346,7 @@ fn resource_ended(
         "{resource_name} {ended} (after {retries} retries), but {outdated} outdated; find out why, then delete it to retry the upgrade"
     );
     let recorded_as = if recorded_as == state::SUCCEEDED { recorded_as } else { state::FAILED };
-    with_progress(input, blocked(Reason::StrategyFailed, message), recorded_as, resource)
+    with_progress(input, blocked(StalledReason::StrategyFailed, message), recorded_as, resource)
 }
 
 /// Records how the desired resource stands when no node is outdated. One that has not ended is observed until it ends.
@@ -450,7 +450,7 @@ fn resource_absent(input: &CrdStrategyInput) -> CrdStrategyDecision {
                 input.retries()
             );
             let progress = input.progress(state::GONE, None);
-            CrdStrategyDecision { progress: Some(progress), ..blocked(Reason::StrategyFailed, message) }
+            CrdStrategyDecision { progress: Some(progress), ..blocked(StalledReason::StrategyFailed, message) }
         }
         // A user deleted a resource that had ended, to have it submitted again.
         _ => start(),
@@ -477,7 +477,7 @@ fn waiting(what: String) -> CrdStrategyDecision {
     CrdStrategyDecision { actions: Vec::new(), state: CrdStrategyState::Waiting(what), progress: None }
 }
 
-fn blocked(reason: Reason, message: String) -> CrdStrategyDecision {
+fn blocked(reason: StalledReason, message: String) -> CrdStrategyDecision {
     CrdStrategyDecision { actions: Vec::new(), state: CrdStrategyState::Blocked(reason, message), progress: None }
 }
 

@@ -7,7 +7,7 @@ use super::types::{CRD_NAME_PATH, SubmissionPolicy, TEMPLATE_PATH, TemplateAutho
 use crate::api::names::annotation;
 use crate::api::spec_error::SpecError;
 use crate::boundaries::yaml;
-use crate::plan::stalled_reason::Reason;
+use crate::plan::stalled_reason::StalledReason;
 use crate::util::redact::Redacted;
 
 /// Namespace of a resource whose template sets none.
@@ -49,7 +49,7 @@ fn invalid_template(value: impl ToString, rule: impl Into<String>, remedy: impl 
 }
 
 fn policy_violation(value: impl ToString, rule: impl Into<String>, remedy: impl Into<String>) -> SpecError {
-    invalid_template(value, rule, remedy).with_reason(Reason::PolicyViolation)
+    invalid_template(value, rule, remedy).with_reason(StalledReason::PolicyViolation)
 }
 
 /// Validates the rendered template and adds the name, the namespace and the controller's annotations.

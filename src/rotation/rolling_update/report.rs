@@ -7,8 +7,8 @@ use crate::api::names::condition;
 use crate::api::rfc3339;
 use crate::aws::InstanceState;
 use crate::plan::{
-    ConditionUpdate, Drift, Event, EventReason, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, PodRef, Reason,
-    Recheck,
+    ConditionUpdate, Drift, Event, EventReason, NodeStep, Outcome, Phase, PlanBuilder, PlannedStep, PodRef, Recheck,
+    StalledReason,
 };
 use crate::rotation::members::NodeInstance;
 
@@ -110,10 +110,10 @@ pub(crate) fn report(
         RotationState::Blocked(reason, message) => builder.set_outcome_once(blocked(reason, message)),
         RotationState::Halted(message) => {
             report_halted(builder, true, "ReplacementsNotReady", message.clone());
-            builder.set_outcome_once(blocked(Reason::ReplacementsNotReady, message));
+            builder.set_outcome_once(blocked(StalledReason::ReplacementsNotReady, message));
         }
-        RotationState::Unhealthy(message) => builder.set_outcome_once(blocked(Reason::ClusterUnhealthy, message)),
-        RotationState::DrainBackoff(message) => builder.set_outcome_once(blocked(Reason::DrainBlocked, message)),
+        RotationState::Unhealthy(message) => builder.set_outcome_once(blocked(StalledReason::ClusterUnhealthy, message)),
+        RotationState::DrainBackoff(message) => builder.set_outcome_once(blocked(StalledReason::DrainBlocked, message)),
     }
 }
 

@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::plan::{Allowance, NodeStart, NodeStep, PodRef, Reason, UncordonReason};
+use crate::plan::{Allowance, NodeStart, NodeStep, PodRef, StalledReason, UncordonReason};
 use crate::rotation::drain::DrainPolicy;
 use crate::rotation::members::{ClusterHealth, DrainView, Drains, NodeInstance};
 
@@ -40,11 +40,11 @@ pub(crate) struct RollingUpdateInput<'a> {
     /// How far the rotation of the warm pool is, which comes before the next node.
     pub warm_pool: WarmPoolRotation,
     /// Why no node may be cordoned now; `None` when nodes may be.
-    pub precondition: Option<(Reason, String)>,
+    pub precondition: Option<(StalledReason, String)>,
     /// Replacements that failed and are gone, in words; `None` when there are none.
     pub failed_replacements: Option<String>,
     /// Why Auto Scaling launched no replacement for the last terminated node; `None` when no such failure is known.
-    pub failed_launch: Option<(Reason, String)>,
+    pub failed_launch: Option<(StalledReason, String)>,
     /// Whether the condition RotationHalted is already True for the desired version.
     pub was_halted: bool,
     /// How long a replacement may take from InService to Ready.
@@ -167,7 +167,7 @@ pub(crate) enum RotationState {
     /// `lock-upgrades` is set, or a rollout blocks the group; the value names which.
     Locked(String),
     /// A precondition is not met, so no node may be cordoned.
-    Blocked(Reason, String),
+    Blocked(StalledReason, String),
     /// Replacements did not become Ready.
     Halted(String),
     /// Too many nodes are not ready at once.

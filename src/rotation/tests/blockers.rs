@@ -7,7 +7,7 @@ fn blocked_rotation_uncordons_nodes_and_starts_no_batch() {
     let members = [node_instance("a").outdated().cordoned(), node_instance("b").outdated()];
     let view = drains("node-a", vec![pod("web")]);
     let base = || RollingUpdateInput { max_unavailable: 2, ..input(&members, &view, 2) };
-    let blocked = Some((Reason::ProcessSuspended, "Launch is suspended".to_owned()));
+    let blocked = Some((StalledReason::ProcessSuspended, "Launch is suspended".to_owned()));
     for (input, uncordons) in [
         (RollingUpdateInput { lock: Some("the group"), ..base() }, true),
         (RollingUpdateInput { precondition: blocked, ..base() }, true),
@@ -163,13 +163,13 @@ fn failed_replacement_that_is_gone_halts_the_rotation() {
 fn no_healthy_node_is_given_up_after_a_failed_launch() {
     let none = Drains::new();
     let failed = |members, drains, desired| RollingUpdateInput {
-        failed_launch: Some((Reason::InsufficientCapacity, "no m5.large".to_owned())),
+        failed_launch: Some((StalledReason::InsufficientCapacity, "no m5.large".to_owned())),
         max_unavailable: 2,
         ..input(members, drains, desired)
     };
     let healthy = [node_instance("a").outdated(), node_instance("b").outdated()];
     let decision = decide(&failed(&healthy, &none, 2));
-    let blocked = RotationState::Blocked(Reason::InsufficientCapacity, "no m5.large".to_owned());
+    let blocked = RotationState::Blocked(StalledReason::InsufficientCapacity, "no m5.large".to_owned());
     assert_eq!((step_summaries(&decision), decision.state), (vec![], blocked));
     for max_surge in [0, 1] {
         let input = RollingUpdateInput { max_surge, ..failed(&healthy, &none, 2) };

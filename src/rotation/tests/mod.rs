@@ -17,7 +17,7 @@ use super::rolling_update::{
 use super::*;
 use crate::aws::samples::instance;
 use crate::aws::{Instance, InstanceState};
-use crate::plan::{Drift, NodeStep, PodRef, Reason, StepInfo, UncordonReason};
+use crate::plan::{Drift, NodeStep, PodRef, StalledReason, StepInfo, UncordonReason};
 
 pub(super) const UID: &str = "uid-1";
 

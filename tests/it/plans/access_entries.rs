@@ -139,7 +139,7 @@ fn wrong_entry_type_blocks_creation_and_readiness() {
         let plan = scenario.plan();
         assert!(matches!(
             &plan.outcome,
-            Outcome::Blocked { reason: Reason::AuthConflict, message, .. } if message.contains("STANDARD")
+            Outcome::Blocked { reason: StalledReason::AuthConflict, message, .. } if message.contains("STANDARD")
         ));
         assert!(!step_names(&plan).contains(&"CreateGroup"));
     }

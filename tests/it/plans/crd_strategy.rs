@@ -116,7 +116,7 @@ fn what_prevents_the_next_upgrade_is_reported_while_no_node_is_outdated() {
     let missing = with_outdated_nodes();
     let request = rendered(&missing);
     let refused = SpecError::invalid("spec.strategy.crd.spec", "Job.batch", "is not an allowed kind", "use another")
-        .with_reason(Reason::PolicyViolation);
+        .with_reason(StalledReason::PolicyViolation);
     for (state, reason, part) in [
         (StrategyState::Missing(request), "StrategyKindNotFound", "RollingUpgrade"),
         (StrategyState::Forbidden("not allowed to get it".into()), "MissingPermission", "not allowed to get it"),
@@ -177,7 +177,7 @@ fn strategy_change_waits_for_active_resource() {
     assert!(message.contains(&command), "{message}");
     assert!(!waiting.status_update.fields.contains_key("strategyProgress"), "the resource stays recorded");
     let blocked = switched_to_rolling_update(|_| StrategyState::Forbidden("not allowed to get it".into())).plan();
-    assert!(matches!(blocked.outcome, Outcome::Blocked { reason: Reason::MissingPermission, .. }), "{blocked:?}");
+    assert!(matches!(blocked.outcome, Outcome::Blocked { reason: StalledReason::MissingPermission, .. }), "{blocked:?}");
     assert!(!cordons(&blocked), "an unreadable resource may still be active");
     let finished = switched_to_rolling_update(|_| StrategyState::Left(None)).plan();
     assert!(cordons(&finished), "{finished:?}");
@@ -247,7 +247,7 @@ fn failed_upgrade_keeps_its_event_name() {
     let scenario = with_records(with_resource_phase(Some(ResourcePhase::Failed)))
         .with(|s| s.status.strategy_retry_count = Some(1));
     let plan = scenario.plan();
-    let Outcome::Blocked { reason: Reason::StrategyFailed, message, .. } = &plan.outcome else {
+    let Outcome::Blocked { reason: StalledReason::StrategyFailed, message, .. } = &plan.outcome else {
         panic!("{:?}", plan.outcome)
     };
     assert!(message.contains("failed (after 1 retries)") && message.contains("delete it"), "{message}");

@@ -31,7 +31,7 @@ fn uncordons_first(scenario: &Scenario) -> bool {
 fn nodes_of_a_blocked_group_are_uncordoned() {
     let foreign = draining(converged()).with_scaling_group(|g| g.tags.iter_mut().for_each(|t| t.value.push('x')));
     assert_eq!(names(&foreign.plan()), ["UncordonNode"]);
-    assert!(matches!(foreign.plan().outcome, Outcome::Blocked { reason: Reason::OwnershipConflict, .. }));
+    assert!(matches!(foreign.plan().outcome, Outcome::Blocked { reason: StalledReason::OwnershipConflict, .. }));
     assert!(uncordons_first(&foreign) && foreign.plan().recheck_at.is_some());
     let terminating = foreign.with_scaling_group(|g| g.instances[0].state = InstanceState::Terminating);
     assert_eq!(names(&terminating.plan()), Vec::<&str>::new());
@@ -102,7 +102,7 @@ fn refused_step_of_a_rotation_is_not_tried_at_once() {
     let until = timestamp("2026-01-02T00:05:00Z");
     let persistent_failure = PersistentFailure::Rotation {
         until,
-        reason: Reason::MissingPermission,
+        reason: StalledReason::MissingPermission,
         message: "Terminate: the controller may not".into(),
         is_watched: false,
     };
@@ -117,6 +117,6 @@ fn refused_step_of_a_rotation_is_not_tried_at_once() {
         Outcome::Blocked { reason, message, .. } => (*reason, message.clone()),
         other => panic!("{other:?}"),
     };
-    assert_eq!((reason, plan.recheck_at), (Reason::MissingPermission, Some(until)));
+    assert_eq!((reason, plan.recheck_at), (StalledReason::MissingPermission, Some(until)));
     assert!(message.contains("may not") && message.contains("2026-01-02T00:05:00Z"), "{message}");
 }

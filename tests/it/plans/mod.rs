@@ -19,7 +19,7 @@ use instance_manager::aws::{
     Instance, InstanceProfile, InstanceState, InstanceType, InstanceTypeCatalog, InstanceTypeOverride, LaunchTemplate,
     LifecycleHook, MixedPolicy, NetworkObject, Role, ScalingGroup, Tag, TemplatePin,
 };
-use instance_manager::plan::{IamStep, Outcome, PersistentFailure, Plan, Reason, Step, Write};
+use instance_manager::plan::{IamStep, Outcome, PersistentFailure, Plan, StalledReason, Step, Write};
 use instance_manager::provisioner::eks::input::PlanInput;
 use instance_manager::provisioner::eks::observed::{ObservedState, ObservedVersion};
 use instance_manager::provisioner::eks::plan::plan;
@@ -115,7 +115,7 @@ fn instance_type_catalog() -> InstanceTypeCatalog {
 /// The message of a plan that an ownership conflict blocks.
 fn blocked(plan: &Plan) -> &str {
     match &plan.outcome {
-        Outcome::Blocked { reason: Reason::OwnershipConflict, message, .. } => message,
+        Outcome::Blocked { reason: StalledReason::OwnershipConflict, message, .. } => message,
         other => panic!("the plan is not blocked: {other:?}"),
     }
 }
@@ -925,7 +925,7 @@ fn deletion_plans_match_golden_files() {
     let protected =
         ScalingGroup { is_deletion_protected: true, ..scenario.state.scaling_group.clone().expect("a group") };
     let plan = delete::plan_deletion(&input(Some(&protected), &members, policies));
-    let is_blocked = matches!(&plan.outcome, Outcome::Blocked { reason: Reason::DeletionProtected, message, is_deleting: true }
+    let is_blocked = matches!(&plan.outcome, Outcome::Blocked { reason: StalledReason::DeletionProtected, message, is_deleting: true }
         if message.contains("--deletion-protection none"));
     assert!(plan.steps.is_empty() && is_blocked, "{plan:?}");
     assert_golden("delete/empty-group", &delete::plan_deletion(&input(Some(&empty), &[], policies)));
@@ -941,7 +941,7 @@ fn deletion_plans_match_golden_files() {
     let problem = Some("mapRoles cannot be parsed");
     let plan =
         delete::plan_deletion(&delete::DeleteInput { unreadable_aws_auth: problem, ..input(None, &[], policies) });
-    let waits = matches!(&plan.outcome, Outcome::Blocked { reason: Reason::AuthConflict, message, .. } if message.starts_with("mapRoles cannot be parsed"));
+    let waits = matches!(&plan.outcome, Outcome::Blocked { reason: StalledReason::AuthConflict, message, .. } if message.starts_with("mapRoles cannot be parsed"));
     assert!(plan.steps.is_empty() && waits, "{plan:?}");
     // AWS may not show a scaling group yet that was created right before the deletion.
     let (at_once, unseen) = (
@@ -1212,7 +1212,7 @@ fn broken_launch_field_stops_only_what_needs_it() {
     let spec = "eks: {minSize: 3, maxSize: 9, configuration: {image: ami-0000dead, tags: [{key: cost, value: new}], suspendProcesses: [AZRebalance]}}";
     let problem = SpecError::invalid("spec.eks.configuration.image", "ami-0000dead", "is not an AMI", "correct it");
     let broken = converged().with_spec(spec).with(|s| {
-        s.resolved.broken.push(&[Part::Launch], problem.with_reason(Reason::ImageNotFound));
+        s.resolved.broken.push(&[Part::Launch], problem.with_reason(StalledReason::ImageNotFound));
     });
     let changed = broken.plan();
     let steps: Vec<_> = changed.steps.iter().map(|planned| planned.step.name()).collect();
@@ -1235,7 +1235,7 @@ fn broken_launch_field_stops_only_what_needs_it() {
         })
         .plan();
     assert!(settled.steps.is_empty(), "no node is touched: {:#?}", settled.steps);
-    let Outcome::Blocked { reason: Reason::ImageNotFound, message, .. } = &settled.outcome else {
+    let Outcome::Blocked { reason: StalledReason::ImageNotFound, message, .. } = &settled.outcome else {
         panic!("the plan is not blocked: {:?}", settled.outcome);
     };
     assert!(message.contains("spec.eks.configuration.image `ami-0000dead`") && message.contains("keeps"), "{message}");

@@ -6,7 +6,7 @@ use instance_manager::rotation::LostNode;
 use super::*;
 
 /// Reason and message of a plan that needs a person.
-fn stalled(plan: &Plan) -> (Reason, &str) {
+fn stalled(plan: &Plan) -> (StalledReason, &str) {
     match &plan.outcome {
         Outcome::Blocked { reason, message, .. } => (*reason, message),
         other => panic!("the plan is not blocked: {other:?}"),
@@ -44,7 +44,7 @@ fn dead_kubelet_is_named_with_its_time_before_the_group_is_stalled() {
     assert_names(wait(&soon), &["node-i-2 (i-2)", "silent since 2026-01-01T23:59:00Z", "5m"]);
     let late = silent_since("2026-01-01T23:54:00Z").plan();
     let (reason, message) = stalled(&late);
-    assert_eq!(reason, Reason::NodesNotReady);
+    assert_eq!(reason, StalledReason::NodesNotReady);
     assert_names(message, &["node-i-2 (i-2)", "silent since 2026-01-01T23:54:00Z", "longer than 5m", "terminate"]);
     assert!(!message.contains("join") && !message.contains("image"), "{message}");
 }
@@ -120,7 +120,7 @@ fn missing_capacity_is_named_at_once_with_types_and_zones() {
     let words = "We currently do not have sufficient m5.large capacity in the Availability Zone you requested.";
     let failed = activity("Failed", "Launching a new EC2 instance.  Status Reason: it failed", "", words);
     let plan = short_of_one(vec![failed.clone()]).plan();
-    assert_eq!(stalled(&plan).0, Reason::InsufficientCapacity);
+    assert_eq!(stalled(&plan).0, StalledReason::InsufficientCapacity);
     let names = ["m5.large", "us-west-2a", "do not have sufficient", "other zones", "since 2026-01-01T23:58:00Z"];
     assert_names(stalled(&plan).1, &names);
     // AWS lists more attempts than are read: the oldest of these is not a beginning, and another one after each attempt.
@@ -136,7 +136,7 @@ fn missing_capacity_is_named_at_once_with_types_and_zones() {
     let profile = activity("Failed", "Launching a new EC2 instance", "", "Invalid IAM Instance Profile name");
     assert!(matches!(short_of_one(vec![profile.clone()]).plan().outcome, Outcome::Progressing { .. }));
     let lasting = short_of_one(vec![profile]).with(|s| s.state.shortage_duration = SignedDuration::from_mins(2));
-    assert_eq!(stalled(&lasting.plan()).0, Reason::LaunchFailed);
+    assert_eq!(stalled(&lasting.plan()).0, StalledReason::LaunchFailed);
 }
 
 #[test]
@@ -150,7 +150,7 @@ fn suspended_launch_is_reported_as_soon_as_a_node_is_missing() {
     let own = "eks: {configuration: {suspendProcesses: [Launch]}}";
     assert_eq!(suspended(own).plan().outcome, Outcome::Converged, "no node is missing");
     let plan = suspended(own).with_scaling_group(|g| g.instances.truncate(1)).plan();
-    assert_eq!(stalled(&plan).0, Reason::ProcessSuspended);
+    assert_eq!(stalled(&plan).0, StalledReason::ProcessSuspended);
     assert_names(stalled(&plan).1, &["Launch", "1 of 2", "spec.eks.configuration.suspendProcesses"]);
     let foreign = short_of_one(vec![]).with_scaling_group(|g| g.suspended_processes = vec!["Launch".into()]).plan();
     assert_names(stalled(&foreign).1, &["Launch", "resume-processes --auto-scaling-group-name demo-team-web"]);
@@ -177,8 +177,8 @@ fn unhealthy_cluster_does_not_hide_an_entry_that_keeps_nodes_out() {
             _ => None,
         })
         .collect();
-    assert_eq!(stalled(&plan).0, Reason::AuthConflict, "{:?}", plan.other_outcomes);
-    assert!(reasons.contains(&Reason::NodesNotReady), "{reasons:?}");
+    assert_eq!(stalled(&plan).0, StalledReason::AuthConflict, "{:?}", plan.other_outcomes);
+    assert!(reasons.contains(&StalledReason::NodesNotReady), "{reasons:?}");
 }
 
 /// A lock is not a reason to keep quiet about a node that is broken.
@@ -195,7 +195,7 @@ fn locked_group_reports_problems_of_its_nodes() {
     let broken = locked(silent_since("2026-01-01T23:50:00Z"));
     assert!(matches!(&broken.outcome, Outcome::Locked { .. }), "{:?}", broken.outcome);
     assert!(
-        matches!(&broken.other_outcomes[..], [Outcome::Blocked { reason: Reason::NodesNotReady, .. }, ..]),
+        matches!(&broken.other_outcomes[..], [Outcome::Blocked { reason: StalledReason::NodesNotReady, .. }, ..]),
         "{:?}",
         broken.other_outcomes
     );

@@ -7,7 +7,7 @@ use instance_manager::aws::nodegroup::{
 };
 use instance_manager::ownership;
 use instance_manager::plan::NodegroupStep;
-use instance_manager::plan::{NodeStep, ObjectStep, Phase, PodRef, Reason, Recheck, Step};
+use instance_manager::plan::{NodeStep, ObjectStep, Phase, PodRef, Recheck, StalledReason, Step};
 use instance_manager::provisioner::nodegroup::observed::{ObservedNodegroup, ObservedState};
 use instance_manager::provisioner::nodegroup::{
     delete, desired, drift, input, observed, plan, resolve, unchanged_parts,
@@ -207,7 +207,7 @@ impl Scenario {
         self.plan().steps.iter().map(|planned| planned.step.name()).collect()
     }
 
-    fn blocked(&self) -> (Reason, String) {
+    fn blocked(&self) -> (StalledReason, String) {
         match self.plan().outcome {
             Outcome::Blocked { reason, message, .. } => (reason, message),
             other => panic!("not blocked: {other:?}"),
@@ -451,7 +451,7 @@ fn earlier_release_is_reported_without_a_call() {
     let (reason, message) = older.blocked();
     let found = &older.state.nodegroups[0].nodegroup.release_version;
     assert!(
-        reason == Reason::RefusedByAws && message.contains("1.33.0-20240101") && message.contains(found),
+        reason == StalledReason::RefusedByAws && message.contains("1.33.0-20240101") && message.contains(found),
         "{message}"
     );
 }
@@ -517,7 +517,7 @@ fn failed_update_is_retried_after_an_hour_a_spec_change_or_on_request() {
         s.state.update = Some(update);
     });
     let (reason, message) = failed.blocked();
-    assert_eq!(reason, Reason::DrainBlocked);
+    assert_eq!(reason, StalledReason::DrainBlocked);
     assert!(
         message.contains("update-1") && message.contains("i-1") && message.contains("PodDisruptionBudgets"),
         "{message}"
@@ -555,7 +555,7 @@ fn update_that_ran_for_hours_before_it_failed_is_retried_an_hour_after_the_failu
         let update = update(UpdateStatus::Failed, "VersionUpdate");
         s.state.update = Some(NodegroupUpdate { created: Some(timestamp(LONG_AGO)), ..update });
     });
-    assert_eq!(failed.blocked().0, Reason::UpdateFailed);
+    assert_eq!(failed.blocked().0, StalledReason::UpdateFailed);
     let first = failed.plan();
     assert_eq!(first.status_update.fields.get("updateFailedAt"), Some(&json!(NOW)));
     let second = failed.with(|s| s.status.update_failed_at = Some(NOW.into())).plan();
@@ -585,9 +585,9 @@ fn old_nodes_wait_for_ready_replacements() {
     assert!(waiting.step_names().iter().all(|s| *s == "UpdateStatus"), "{:?}", waiting.step_names());
     let late = waiting
         .with(|s| s.state.nodegroups[1].members[0].instance.in_service_since = Some(timestamp("2026-01-01T12:00:00Z")));
-    assert_eq!(late.blocked().0, Reason::ReplacementsNotReady);
+    assert_eq!(late.blocked().0, StalledReason::ReplacementsNotReady);
     let unhealthy = during_replacement().with(|s| s.state.cluster_health = ClusterHealth { total: 4, unready: 3 });
-    assert_eq!(unhealthy.blocked().0, Reason::ClusterUnhealthy);
+    assert_eq!(unhealthy.blocked().0, StalledReason::ClusterUnhealthy);
     assert_eq!(unhealthy.step_names(), ["UpdateStatus"; 0]);
 }
 
@@ -598,7 +598,7 @@ fn failed_replacement_halts_rotation() {
         s.state.nodegroups[1].nodegroup.issues = vec![issue("AsgInstanceLaunchFailures")];
     });
     let (reason, message) = failed.blocked();
-    assert_eq!(reason, Reason::ReplacementsNotReady);
+    assert_eq!(reason, StalledReason::ReplacementsNotReady);
     assert!(message.contains("spec.eks-managed.configuration.instanceTypes"), "{message}");
     assert!(failed.plan().condition_updates.iter().any(|n| n.condition_type == "RotationHalted" && n.status));
     assert!(failed.step_names().iter().all(|s| *s == "UpdateStatus"));
@@ -651,12 +651,12 @@ fn blocked_replacement_uncordons_old_nodes() {
     assert!(uncordoned(&third.with(|s| s.lock = Some("a lock"))));
     let persistent_failure = PersistentFailure::Rotation {
         until: timestamp("2026-01-03T00:00:00Z"),
-        reason: Reason::MissingPermission,
+        reason: StalledReason::MissingPermission,
         message: "Evict: no".into(),
         is_watched: false,
     };
     let refused = draining().with(|s| s.persistent_failure = persistent_failure);
-    assert!(uncordoned(&refused) && refused.blocked().0 == Reason::MissingPermission);
+    assert!(uncordoned(&refused) && refused.blocked().0 == StalledReason::MissingPermission);
 }
 
 /// A node group that another client deletes is created again after the deletion. One whose deletion EKS could not
@@ -671,14 +671,14 @@ fn failed_deletion_of_the_wanted_nodegroup_is_retried() {
     };
     assert_eq!(failed().step_names(), ["DeleteNodegroup"]);
     let (reason, message) = failed().blocked();
-    assert!(reason == Reason::Degraded && message.contains("the deletion is retried"), "{message}");
+    assert!(reason == StalledReason::Degraded && message.contains("the deletion is retried"), "{message}");
     let locked = failed().with(|s| s.lock = Some("a lock"));
     assert_eq!(locked.step_names(), [""; 0]);
     assert!(
         matches!(locked.plan().outcome, Outcome::Locked { message } if message.contains("EKS failed to delete") && message.contains("a lock"))
     );
     let unhealthy = failed().with(|s| s.state.cluster_health = ClusterHealth { total: 4, unready: 3 });
-    assert_eq!((unhealthy.step_names(), unhealthy.blocked().0), (vec![], Reason::ClusterUnhealthy));
+    assert_eq!((unhealthy.step_names(), unhealthy.blocked().0), (vec![], StalledReason::ClusterUnhealthy));
     let untagged = failed().nodegroup(|n| n.tags.clear());
     assert_eq!(untagged.step_names(), ["TagNodegroup"], "the shipped IAM policy denies its deletion");
     let gone = failed().with(|s| s.state.nodegroups.clear());
@@ -704,7 +704,7 @@ fn nodegroup_that_eks_could_not_create_is_created_again() {
     assert_eq!(waiting.step_names(), [""; 0]);
     let (reason, message) = waiting.blocked();
     assert!(
-        reason == Reason::NodesNotReady && message.contains("is deleted and recreated at 2026-01-02T00:01:00Z"),
+        reason == StalledReason::NodesNotReady && message.contains("is deleted and recreated at 2026-01-02T00:01:00Z"),
         "{message}"
     );
     assert_eq!(waiting.plan().recheck_at, Some(timestamp("2026-01-02T00:01:00Z")));
@@ -741,7 +741,7 @@ fn nodegroup_that_eks_could_not_create_is_created_again() {
         })
     };
     let (reason, message) = replacement(1).blocked();
-    assert!(reason == Reason::ReplacementsNotReady && message.contains("the old nodes are kept"), "{message}");
+    assert!(reason == StalledReason::ReplacementsNotReady && message.contains("the old nodes are kept"), "{message}");
     let name = replacement(1).state.nodegroups[1].nodegroup.name.clone();
     let steps = replacement(15).plan().steps;
     let deletes =
@@ -771,7 +771,7 @@ fn nodegroup_that_lost_its_scaling_group_and_its_nodes_is_created_again() {
     assert_eq!((waiting.step_names(), waiting.plan().recheck_at), (vec![], Some(timestamp("2026-01-02T00:01:00Z"))));
     let (reason, message) = waiting.blocked();
     assert!(
-        reason == Reason::Degraded
+        reason == StalledReason::Degraded
             && message.contains("has lost its scaling group")
             && message.contains("is deleted and recreated at 2026-01-02T00:01:00Z"),
         "{message}"
@@ -852,13 +852,13 @@ fn outgoing_nodegroup_with_edited_tags_stays_recorded() {
     let name = edited.state.disowned[0].name.clone();
     assert_eq!(edited.step_names(), [""; 0], "its name and its ARN stay recorded, and nothing touches it");
     let (reason, message) = edited.blocked();
-    assert_eq!(reason, Reason::OwnershipConflict);
+    assert_eq!(reason, StalledReason::OwnershipConflict);
     assert!(
         message.contains(&name.nodegroup) && message.contains("instancegroups.keikoproj.io/Namespace"),
         "{message}"
     );
     let degraded = edited.clone().nodegroup(|n| n.status = NodegroupStatus::Degraded);
-    assert_eq!(degraded.blocked().0, Reason::Degraded, "the conflict hides no other problem");
+    assert_eq!(degraded.blocked().0, StalledReason::Degraded, "the conflict hides no other problem");
     let third = edited.clone().with(|s| s.resolved = resolve_spec(&spec_text("instanceType: m6i.large")));
     let recorded = third.with_records().status.managed.expect("a record");
     assert!(third.step_names().contains(&"CreateNodegroup"), "{:?}", third.step_names());
@@ -884,7 +884,7 @@ fn only_nodegroup_with_edited_tags_is_neither_replaced_nor_reported_as_deleted()
         assert_eq!(scenario.step_names(), [""; 0], "{spec}");
         assert!(scenario.plan().events.is_empty(), "{spec}: {:?}", scenario.plan().events);
         let (reason, message) = scenario.blocked();
-        assert!(reason == Reason::OwnershipConflict && message.contains("is missing"), "{message}");
+        assert!(reason == StalledReason::OwnershipConflict && message.contains("is missing"), "{message}");
     }
     // The new node group was recorded, and another client deleted it: it does not wait for the tags of the old one.
     let both = edited(C5).with(|s| {
@@ -925,7 +925,7 @@ fn nodegroup_recreated_by_another_client_is_a_conflict() {
     let recreated = other(NodegroupStatus::Active);
     assert_eq!(recreated.step_names(), [""; 0]);
     let (reason, message) = recreated.blocked();
-    assert_eq!(reason, Reason::OwnershipConflict);
+    assert_eq!(reason, StalledReason::OwnershipConflict);
     assert!(message.contains("nodeRole: arn:aws:iam::1:role/other"), "{message}");
     assert!(matches!(other(NodegroupStatus::Deleting).plan().outcome, Outcome::Progressing { .. }));
 }
@@ -959,13 +959,13 @@ fn eks_issues_become_conditions_with_remedies() {
             .with(|s| s.state.nodegroups[0].members[0].node = None)
     };
     for (code, reason, words) in [
-        ("AccessDenied", Reason::MissingPermission, "AmazonEKSWorkerNodePolicy"),
-        ("AsgInstanceLaunchFailures", Reason::LaunchFailed, "instanceTypes"),
-        ("InsufficientFreeAddresses", Reason::InsufficientCapacity, "subnets"),
-        ("InstanceLimitExceeded", Reason::QuotaExceeded, "quota"),
-        ("Ec2SubnetNotFound", Reason::NotFound, "configuration.subnets"),
-        ("IamNodeRoleNotFound", Reason::NotFound, "nodeRole"),
-        ("SomethingNew", Reason::Degraded, "message of EKS"),
+        ("AccessDenied", StalledReason::MissingPermission, "AmazonEKSWorkerNodePolicy"),
+        ("AsgInstanceLaunchFailures", StalledReason::LaunchFailed, "instanceTypes"),
+        ("InsufficientFreeAddresses", StalledReason::InsufficientCapacity, "subnets"),
+        ("InstanceLimitExceeded", StalledReason::QuotaExceeded, "quota"),
+        ("Ec2SubnetNotFound", StalledReason::NotFound, "configuration.subnets"),
+        ("IamNodeRoleNotFound", StalledReason::NotFound, "nodeRole"),
+        ("SomethingNew", StalledReason::Degraded, "message of EKS"),
     ] {
         let (found, message) = degraded(code).blocked();
         assert_eq!(found, reason, "{code}");
@@ -978,7 +978,7 @@ fn eks_issues_become_conditions_with_remedies() {
     let role =
         degraded("NodeCreationFailure").with(|s| s.state.missing_policies = vec!["AmazonEKSWorkerNodePolicy".into()]);
     let (reason, message) = role.blocked();
-    assert_eq!(reason, Reason::NodesNotReady);
+    assert_eq!(reason, StalledReason::NodesNotReady);
     assert!(message.contains("nodeRole lacks AmazonEKSWorkerNodePolicy"), "{message}");
     let (_, message) = Scenario::converged("", "")
         .nodegroup(|n| {
@@ -1012,13 +1012,13 @@ fn references_are_checked_before_creation() {
         assert!(messages.contains(&format!("spec.eks-managed.configuration.{field}")), "{messages}");
     }
     let blocked = Scenario::new(vec![], "").with(|s| s.state.reference_errors = errors);
-    assert_eq!(blocked.blocked().0, Reason::NotFound);
+    assert_eq!(blocked.blocked().0, StalledReason::NotFound);
     assert_eq!(blocked.step_names(), [""; 0]);
     let conflicting = Scenario::new(vec![], "").with(|s| s.state.name_conflict = Some(s.resolved.name.clone()));
-    assert_eq!(conflicting.blocked().0, Reason::OwnershipConflict);
+    assert_eq!(conflicting.blocked().0, StalledReason::OwnershipConflict);
     let older = Scenario::converged("", &spec_text("version: '1.32'"));
     let (reason, message) = older.blocked();
-    assert!(reason == Reason::InvalidSpec && message.contains("configuration.version `1.32`"), "{message}");
+    assert!(reason == StalledReason::InvalidSpec && message.contains("configuration.version `1.32`"), "{message}");
 }
 
 #[test]
@@ -1137,7 +1137,7 @@ fn unproven_nodegroup_is_not_adopted_by_name() {
     assert_eq!(scenario.step_names(), [""; 0]);
     let (reason, message) = scenario.blocked();
     let tags = r.ownership_tags.iter().all(|tag| message.contains(&format!("{}={}", tag.key, tag.value)));
-    assert!(reason == Reason::OwnershipConflict && tags, "{message}");
+    assert!(reason == StalledReason::OwnershipConflict && tags, "{message}");
     let tagged_manually = Nodegroup { tags: existing_nodegroup(&r, 1).nodegroup.tags, ..older };
     assert_eq!(owner_of(&r, &none, &tagged_manually), Owner::Found);
     scenario.state = Scenario::converged("", "").state;
@@ -1182,7 +1182,7 @@ fn nodegroup_of_another_scaling_group_than_recorded_is_neither_doubled_nor_left_
             let Outcome::Blocked { reason, message, .. } = outcome else { panic!("{outcome:?}") };
             let is_clear =
                 ["eks-web-1", says, "InstanceGroup=", "Namespace="].iter().all(|word| message.contains(word));
-            assert!(reason == Reason::OwnershipConflict && is_clear, "{message}");
+            assert!(reason == StalledReason::OwnershipConflict && is_clear, "{message}");
         }
     }
 }
@@ -1231,7 +1231,7 @@ fn shared_nodegroup_beside_the_groups_own_one_stays_reported() {
     assert!(!shared.with_records().step_names().contains(&"DeleteNodegroup"));
     assert!(!shared.plan().status_update.fields.contains_key("activeScalingGroupName"));
     let (reason, message) = shared.blocked();
-    assert!(reason == Reason::OwnershipConflict && message.contains("other/web"), "{message}");
+    assert!(reason == StalledReason::OwnershipConflict && message.contains("other/web"), "{message}");
 }
 
 /// Keiko controller shares a node group between groups of one name. None of them may take it from the others.
@@ -1244,7 +1244,7 @@ fn shared_nodegroup_blocks_the_group_and_the_message_names_the_others() {
     assert_eq!(scenario.step_names(), [""; 0]);
     let (reason, message) = scenario.blocked();
     let tags = scenario.resolved.ownership_tags.iter().all(|tag| message.contains(&tag.value));
-    assert!(reason == Reason::OwnershipConflict && tags && message.contains("other/web"), "{message}");
+    assert!(reason == StalledReason::OwnershipConflict && tags && message.contains("other/web"), "{message}");
 }
 
 #[test]
@@ -1361,7 +1361,7 @@ fn scale_in_waits_for_lock_rollout_and_healthy_cluster() {
         locked.plan().outcome
     );
     assert_eq!(locked.step_names(), ["UpdateStatus"]);
-    assert_eq!(shrunk.clone().with(unhealthy).with(labeled).blocked().0, Reason::ClusterUnhealthy);
+    assert_eq!(shrunk.clone().with(unhealthy).with(labeled).blocked().0, StalledReason::ClusterUnhealthy);
     let disrupts = |scenario: &Scenario| scenario.plan().steps.last().expect("a step").step.is_disruptive();
     assert!(disrupts(&shrunk), "locks are checked again before the step");
     assert!(!disrupts(&shrunk.clone().with(lock)), "a change that removes no node is not disruptive");
@@ -1392,7 +1392,7 @@ fn denied_tags_do_not_block_other_changes() {
         let scenario = retry_pending(scenario);
         assert_eq!(scenario.step_names(), [""; 0], "{spec}");
         let (reason, message) = scenario.blocked();
-        assert!(reason == Reason::MissingPermission && message.contains(permissions), "{message}");
+        assert!(reason == StalledReason::MissingPermission && message.contains(permissions), "{message}");
         assert_eq!(scenario.plan().status_update.nodes_ready, Some(true));
         let labeled =
             scenario.with(|s| s.resolved.desired.labels = BTreeMap::from([("a".into(), "b".into())])).with_records();
@@ -1536,7 +1536,10 @@ fn deletion_waits_for_eks_and_skips_foreign_nodegroups() {
     let Outcome::Blocked { reason, message, is_deleting: true } = edited.outcome else {
         panic!("{:?}", edited.outcome)
     };
-    assert!(reason == Reason::OwnershipConflict && message.contains("restore its tags, or delete it"), "{message}");
+    assert!(
+        reason == StalledReason::OwnershipConflict && message.contains("restore its tags, or delete it"),
+        "{message}"
+    );
     assert_eq!(steps(&plan(&[])), ["RemoveFinalizer"]);
 }
 
@@ -1567,7 +1570,7 @@ fn keiko_nodegroup_is_tagged_before_deletion() {
     let retry_pending = plan(&nodegroup, true);
     assert_eq!(steps(&retry_pending), [""; 0]);
     assert!(
-        matches!(&retry_pending.outcome, Outcome::Blocked { reason: Reason::MissingPermission, is_deleting: true, message } if message.contains("eks:TagResource")),
+        matches!(&retry_pending.outcome, Outcome::Blocked { reason: StalledReason::MissingPermission, is_deleting: true, message } if message.contains("eks:TagResource")),
         "{:?}",
         retry_pending.outcome
     );
@@ -2018,7 +2021,7 @@ fn image_for_arm_or_accelerators_is_not_lost_with_the_field() {
         let Outcome::Blocked { reason, message, .. } = &blocked.outcome else {
             panic!("{image}: {:?}", blocked.outcome)
         };
-        assert_eq!(*reason, Reason::InvalidSpec);
+        assert_eq!(*reason, StalledReason::InvalidSpec);
         assert!(message.contains("amiType is omitted") && message.contains(image), "{message}");
         assert!(!scenario("volSize: 30").step_names().contains(&"CreateNodegroup"));
         for after in [format!("volSize: 30, amiType: {image}"), "volSize: 30, amiType: AL2023_x86_64_STANDARD".into()] {

@@ -206,7 +206,7 @@ fn rejected_increase_does_not_stop_the_rotation() {
             s.status.nodes_instance_role_arn = Some(s.resolved.role_arn.clone());
             s.resolved = broken_spec(&[BEFORE, text], &references(), JoinAuth::Auto, &s.status);
             let quota = SpecError::invalid("spec.eks.maxSize", "99 nodes", "exceeds the limit of 9", "reduce it");
-            s.resolved.broken.push(&[Part::Growth], quota.with_reason(Reason::PolicyViolation));
+            s.resolved.broken.push(&[Part::Growth], quota.with_reason(StalledReason::PolicyViolation));
             unchanged_parts::keep(&mut s.resolved, &s.state, &s.status);
         })
     };

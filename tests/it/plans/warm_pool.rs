@@ -2,7 +2,7 @@
 
 use instance_manager::aws::{WarmInstance, WarmPhase, WarmPool, WarmSizes};
 use instance_manager::plan::EksStep;
-use instance_manager::plan::{NodeStep, ObjectStep, Outcome, Reason, Step};
+use instance_manager::plan::{NodeStep, ObjectStep, Outcome, StalledReason, Step};
 use instance_manager::rotation::DrainView;
 
 use super::*;
@@ -167,7 +167,7 @@ fn unprepared_pool_halts_rotation() {
     assert!(matches!(in_time.outcome, Outcome::Progressing { .. }), "{:?}", in_time.outcome);
     assert_eq!(halted(&in_time), Some(false));
     let late = waiting_for(15).plan();
-    let Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, .. } = &late.outcome else {
+    let Outcome::Blocked { reason: StalledReason::ReplacementsNotReady, message, .. } = &late.outcome else {
         panic!("{:?}", late.outcome)
     };
     assert!(message.contains("i-9 did not finish launching or terminating within 15m"), "{message}");
@@ -217,7 +217,7 @@ fn unprepared_pool_undoes_drains_in_progress() {
     let updates = plan.condition_updates.iter().filter(|update| update.condition_type == "RotationHalted");
     let halts: Vec<_> = updates.map(|update| update.status).collect();
     assert_eq!(halts, [true], "{:?}", plan.condition_updates);
-    let Outcome::Blocked { reason: Reason::ReplacementsNotReady, message, .. } = &plan.outcome else {
+    let Outcome::Blocked { reason: StalledReason::ReplacementsNotReady, message, .. } = &plan.outcome else {
         panic!("{:?}", plan.outcome)
     };
     assert!(message.contains("i-9 did not finish launching"), "{message}");
@@ -284,7 +284,7 @@ fn weights_that_the_group_keeps_exclude_a_pool() {
     });
     let policy = MixedPolicy { weighted: true, ..policy.expect("a policy") };
     let kept = weighted.with_scaling_group(|g| g.mixed = Some(policy));
-    let Outcome::Blocked { reason: Reason::RefusedByAws, message, .. } = kept.plan().outcome else {
+    let Outcome::Blocked { reason: StalledReason::RefusedByAws, message, .. } = kept.plan().outcome else {
         panic!("{:?}", kept.plan().outcome)
     };
     assert!(message.contains("has weights"), "{message}");

@@ -41,7 +41,7 @@ fn policy_update(scenario: &Scenario) -> Option<(Vec<u32>, Option<i32>)> {
 
 fn blocked_message(scenario: &Scenario) -> String {
     match scenario.plan().outcome {
-        Outcome::Blocked { reason: Reason::InvalidSpec, message, .. } => message,
+        Outcome::Blocked { reason: StalledReason::InvalidSpec, message, .. } => message,
         other => panic!("{other:?}"),
     }
 }

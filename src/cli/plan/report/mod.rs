@@ -15,7 +15,7 @@ use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::controller::planner::{ObserveError, Planner};
 use crate::controller::report::INVALID_OBJECT;
 use crate::k8s::{DrainBlocker, ZoneBoundPod};
-use crate::plan::{ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Step};
+use crate::plan::{ObjectStep, Outcome, Phase, Plan, PlannedStep, StalledReason, Step};
 use crate::provisioner::{ExtraNodes, NodeInPlaceChange, NodeReplacement, PlanContext, Projection};
 use crate::util::duration;
 
@@ -151,7 +151,7 @@ fn has_effect(planned: &PlannedStep) -> bool {
 /// Whether a deletion removes no node before a user acts. A deletion that EKS failed is blocked as well, but is retried.
 fn keeps_nodes(plan: &Plan) -> bool {
     match &plan.outcome {
-        Outcome::Blocked { reason: Reason::DeletionProtected, .. } => true,
+        Outcome::Blocked { reason: StalledReason::DeletionProtected, .. } => true,
         Outcome::Blocked { .. } => !plan.steps.iter().any(has_effect),
         Outcome::Converged | Outcome::Progressing { .. } | Outcome::Locked { .. } | Outcome::Deleted => false,
     }

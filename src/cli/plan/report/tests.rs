@@ -11,7 +11,7 @@ fn report_without_a_plan_is_an_error_although_it_names_no_group() {
     assert_eq!(report.exit_code(), 1, "the caller may not list the groups");
 }
 
-fn blocked_deletion(reason: Reason) -> Plan {
+fn blocked_deletion(reason: StalledReason) -> Plan {
     let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
     let deleted_at = serde_json::from_value(serde_json::json!("2026-01-02T12:00:00Z")).expect("a time");
     group.metadata.deletion_timestamp = Some(deleted_at);
@@ -22,12 +22,12 @@ fn blocked_deletion(reason: Reason) -> Plan {
 /// does not find.
 #[test]
 fn blocked_deletion_removes_nothing_unless_it_is_retried() {
-    for reason in [Reason::DeletionProtected, Reason::NotFound, Reason::InvalidSpec] {
+    for reason in [StalledReason::DeletionProtected, StalledReason::NotFound, StalledReason::InvalidSpec] {
         assert!(keeps_nodes(&blocked_deletion(reason)), "{reason}");
     }
     let step = Step::from(ObjectStep::RemoveFinalizer);
     let planned = PlannedStep { step, reasons: vec![], is_retry: false, is_optional: false };
-    let retried = Plan { steps: vec![planned], ..blocked_deletion(Reason::DrainBlocked) };
+    let retried = Plan { steps: vec![planned], ..blocked_deletion(StalledReason::DrainBlocked) };
     assert!(!keeps_nodes(&retried), "EKS drains the nodes again");
 }
 
@@ -40,7 +40,7 @@ fn deletion_that_was_blocked_before_is_no_change() {
     for (conditions, has_changes) in [(vec![], true), (vec![stalled], false)] {
         status.conditions = conditions;
         let mut plan = GroupPlan::empty("team/web".into());
-        let made = blocked_deletion(Reason::DeletionProtected);
+        let made = blocked_deletion(StalledReason::DeletionProtected);
         let outcome = made.outcome.clone();
         plan.classify(made, outcome, was_blocked(&status));
         assert_eq!((plan.change, plan.has_changes), (ChangeKind::Blocked, has_changes));
@@ -57,7 +57,7 @@ fn locked_surplus_counts_as_a_change_as_locked_replacements_do() {
         (GroupPlan { nodes_to_rotate: vec![node], ..empty() }, ChangeKind::Rotate),
         (GroupPlan { nodes_to_remove: 2, ..empty() }, ChangeKind::InPlace),
     ] {
-        let made = Plan { outcome: locked(), ..blocked_deletion(Reason::InvalidSpec) };
+        let made = Plan { outcome: locked(), ..blocked_deletion(StalledReason::InvalidSpec) };
         plan.classify(made, locked(), false);
         assert_eq!((plan.change, plan.has_changes), (change, true));
     }

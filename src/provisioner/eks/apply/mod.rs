@@ -156,7 +156,7 @@ mod tests {
     use crate::aws::{NewScalingGroup, NewVersion, ScalingGroup, ScalingGroupChange, TemplateData, TemplatePin};
     use crate::index::process_state::ProcessState;
     use crate::k8s::{KubeClient, fake};
-    use crate::plan::{Drift, EksStep, Pin, Plan, PlannedStep, Reason, TEMPLATE_VERSION, blocked_plan};
+    use crate::plan::{Drift, EksStep, Pin, Plan, PlannedStep, StalledReason, TEMPLATE_VERSION, blocked_plan};
 
     /// Applies all steps to the group `web`, which nothing locks.
     async fn apply_to(inventory: &Inventory, steps: Vec<PlannedStep>) -> Applied {
@@ -165,7 +165,7 @@ mod tests {
         let (process_state, aws_auth) = (ProcessState::default(), AwsAuthWriter::default());
         let applier = Applier::for_tests(inventory, &kube, &process_state, &aws_auth);
         let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
-        let plan = Plan { steps, ..blocked_plan(&id, Reason::InvalidSpec, String::new()) };
+        let plan = Plan { steps, ..blocked_plan(&id, StalledReason::InvalidSpec, String::new()) };
         let applied = apply(&applier, &id, "1", &[], plan).await;
         assert!(applied.error.is_none(), "{:?}", applied.error);
         applied

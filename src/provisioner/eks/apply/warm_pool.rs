@@ -43,7 +43,7 @@ mod tests {
     use crate::aws::{Instance, InstanceState, WarmInstance, WarmPhase};
     use crate::index::process_state::ProcessState;
     use crate::k8s::{KubeClient, fake};
-    use crate::plan::{EksStep, Plan, PlannedStep, Reason, blocked_plan};
+    use crate::plan::{EksStep, Plan, PlannedStep, StalledReason, blocked_plan};
 
     fn warm(id: &str, phase: WarmPhase) -> WarmInstance {
         let instance = Instance { state: InstanceState::Warmed, ..instance(id) };
@@ -60,7 +60,7 @@ mod tests {
             PlannedStep::new(step, Vec::new())
         };
         let steps = instances.iter().map(step).collect();
-        Plan { steps, ..blocked_plan(id, Reason::InvalidSpec, String::new()) }
+        Plan { steps, ..blocked_plan(id, StalledReason::InvalidSpec, String::new()) }
     }
 
     /// Applies the replacement of `instances`, which the plan saw starting, to a pool that is now in another state.

@@ -4,7 +4,7 @@ use crate::api::ScalingConfigurationKind;
 use crate::api::names::annotation;
 use crate::aws::{Instance, LaunchTemplate, NewTemplate, NewVersion, TemplatePin};
 use crate::ownership::has_foreign_tags;
-use crate::plan::{Drift, EksStep, Event, EventReason, Outcome, Pin, PlanBuilder, PlannedStep, Reason};
+use crate::plan::{Drift, EksStep, Event, EventReason, Outcome, Pin, PlanBuilder, PlannedStep, StalledReason};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::user_data::OsFamily;
@@ -72,7 +72,11 @@ pub(crate) fn ensure_version(input: &PlanInput, builder: &mut PlanBuilder) -> Op
     };
     if has_foreign_tags(&found.tags, &r.ownership_tags) {
         let message = format!("the launch template {} is tagged for another group", found.name);
-        builder.set_outcome_once(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false });
+        builder.set_outcome_once(Outcome::Blocked {
+            reason: StalledReason::OwnershipConflict,
+            message,
+            is_deleting: false,
+        });
         return None;
     }
     let same =

@@ -5,7 +5,7 @@
 use crate::api::InstanceGroupStatus;
 use crate::api::spec_error::SpecError;
 use crate::aws::{BlockDevice, Image, InstanceType};
-use crate::plan::Reason;
+use crate::plan::StalledReason;
 use crate::provisioner::eks::ipv6;
 use crate::provisioner::eks::launch_configuration;
 use crate::provisioner::eks::launch_template::pin_state::{PinState, pin_state};
@@ -44,7 +44,7 @@ pub fn spec_errors(resolved: &ResolvedGroup, facts: &LaunchFacts) -> Vec<SpecErr
         let rule = "is not an available AMI of this region that this account may launch";
         let remedy = "correct it, or share the AMI with this account";
         let problem = SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy);
-        errors.push(problem.with_reason(Reason::ImageNotFound));
+        errors.push(problem.with_reason(StalledReason::ImageNotFound));
     }
     match &facts.instance_type {
         Lookup::Absent => errors.push(unknown_type(&resolved.desired)),

@@ -7,7 +7,7 @@ use super::super::references::References;
 use super::super::user_data::OsFamily;
 use crate::api::spec_error::SpecError;
 use crate::aws::InstanceType;
-use crate::plan::Reason;
+use crate::plan::StalledReason;
 
 /// Instance types similar to the primary one, without those that the spec lists.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -22,7 +22,7 @@ pub struct InstanceTypePool {
 pub(in crate::provisioner::eks) fn unknown_type(desired: &DesiredSpec) -> SpecError {
     let rule = "is not an instance type of this region";
     SpecError::invalid("spec.eks.configuration.instanceType", &desired.instance_type, rule, "correct it")
-        .with_reason(Reason::NotFound)
+        .with_reason(StalledReason::NotFound)
 }
 
 pub(super) fn resolve_pool(desired: &DesiredSpec, env: &References, subnets: &[String]) -> Option<InstanceTypePool> {
@@ -59,7 +59,7 @@ pub(super) fn check_mixed_types(errors: &mut Vec<SpecError>, desired: &DesiredSp
         let is_reported = path.ends_with(".instanceType") && env.instance_type.is_queried();
         if env.mixed_types.get(name).is_some_and(Option::is_none) && !is_reported {
             let rule = "is not an instance type of this region";
-            errors.push(SpecError::invalid(&path, name, rule, "correct it").with_reason(Reason::NotFound));
+            errors.push(SpecError::invalid(&path, name, rule, "correct it").with_reason(StalledReason::NotFound));
         } else if let (Some(own), Some(first)) = (architecture(name), primary)
             && own != first
         {

@@ -29,7 +29,7 @@ use crate::auth::access_entries::{self, JoinMethod};
 use crate::auth::aws_auth::AuthEntry;
 use crate::aws::{AccessEntryType, Cluster, InstanceType, NetworkObject, NewAccessEntry, Tag, TemplateData};
 use crate::ownership::ownership_tags;
-use crate::plan::Reason;
+use crate::plan::StalledReason;
 use crate::provisioner::join::join_method;
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::rejected_fields::{Part, RejectedFields};
@@ -144,7 +144,7 @@ pub fn resolve_with_errors(
         let rule = "has no API endpoint or certificate authority yet, so its nodes could not join";
         let remedy = "wait until EKS has created the cluster";
         launch_errors
-            .push(SpecError::invalid(CLUSTER_FIELD, &desired.cluster, rule, remedy).with_reason(Reason::NotFound));
+            .push(SpecError::invalid(CLUSTER_FIELD, &desired.cluster, rule, remedy).with_reason(StalledReason::NotFound));
     }
     let account = AccountInfo::from_arn(&cluster.arn);
     let names = ResourceNames::derive(&desired, form, account.region);
@@ -217,7 +217,7 @@ pub(crate) const CLUSTER_FIELD: &str = "spec.eks.configuration.clusterName";
 
 fn unknown_cluster(desired: &DesiredSpec) -> SpecError {
     let (rule, remedy) = ("does not exist in this account and region", "correct it, or check the controller's region");
-    SpecError::invalid(CLUSTER_FIELD, &desired.cluster, rule, remedy).with_reason(Reason::NotFound)
+    SpecError::invalid(CLUSTER_FIELD, &desired.cluster, rule, remedy).with_reason(StalledReason::NotFound)
 }
 
 /// Renders the user data, and returns the fields that have no effect on the nodes.
@@ -261,7 +261,7 @@ fn resolve_image(errors: &mut Vec<SpecError>, desired: &DesiredSpec, env: &Refer
             let parameter = other.as_ref().map(|(p, _)| p.clone()).unwrap_or_default();
             let rule = "does not exist: AWS publishes no image for this OS family, architecture and cluster version";
             let remedy = "use an AMI id, or an OS family that AWS publishes for this Kubernetes version (Amazon Linux 2 ends with 1.32)";
-            errors.push(SpecError::invalid(path, parameter, rule, remedy).with_reason(Reason::ImageNotFound));
+            errors.push(SpecError::invalid(path, parameter, rule, remedy).with_reason(StalledReason::ImageNotFound));
             String::new()
         }
     }

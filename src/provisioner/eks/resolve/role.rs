@@ -4,7 +4,7 @@ use super::super::desired::{DesiredSpec, ExistingRole};
 use super::resource_names::{AccountInfo, ResourceNames};
 use crate::api::spec_error::SpecError;
 use crate::aws::InstanceProfile;
-use crate::plan::Reason;
+use crate::plan::StalledReason;
 use crate::provisioner::rejected_fields::{Part, RejectedFields};
 
 /// The role that the status records.
@@ -52,12 +52,12 @@ pub(super) fn resolve_role(
             let remedy =
                 "create both with this name, correct it, or set instanceProfileName to the profile of the role";
             let problem = SpecError::invalid("spec.eks.configuration.roleName", name, rule, remedy);
-            broken.push(&[Part::Role, Part::Launch], problem.with_reason(Reason::NotFound));
+            broken.push(&[Part::Role, Part::Launch], problem.with_reason(StalledReason::NotFound));
         }
         (Some(ExistingRole { profile: name, .. }), None) if profile.is_none() => {
             let rule = "does not exist in this account";
             let problem = SpecError::invalid(path, name, rule, "create it with the role, or correct the name");
-            broken.push(&[Part::Role, Part::Launch], problem.with_reason(Reason::NotFound));
+            broken.push(&[Part::Role, Part::Launch], problem.with_reason(StalledReason::NotFound));
         }
         (Some(ExistingRole { role, profile: name }), profile_role) => {
             let rule = format!(

@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::api::AdoptedResources;
 use crate::aws::{InstanceProfile, Role, Tag};
 use crate::ownership::{has_ownership_tags, is_tagging_denied};
-use crate::plan::{IamStep, Outcome, PlanBuilder, Reason};
+use crate::plan::{IamStep, Outcome, PlanBuilder, StalledReason};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed::ObservedState;
 use crate::provisioner::eks::ownership::foreign_resource;
@@ -107,5 +107,9 @@ pub(crate) fn report_foreign_role(input: &PlanInput, builder: &mut PlanBuilder) 
         r.names.role,
         missing.join(", ")
     );
-    builder.set_outcome_once(Outcome::Blocked { reason: Reason::OwnershipConflict, message, is_deleting: false });
+    builder.set_outcome_once(Outcome::Blocked {
+        reason: StalledReason::OwnershipConflict,
+        message,
+        is_deleting: false,
+    });
 }

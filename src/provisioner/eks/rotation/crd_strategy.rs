@@ -7,7 +7,7 @@ use serde_json::Value;
 use crate::api::spec_error::SpecError;
 use crate::api::{InstanceGroupStatus, StrategyProgress};
 use crate::aws::{InstanceState, ScalingGroup};
-use crate::plan::{Outcome, Phase, PlanBuilder, Reason, Recheck, StrategyStep};
+use crate::plan::{Outcome, Phase, PlanBuilder, Recheck, StalledReason, StrategyStep};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::launch_configuration;
 use crate::provisioner::eks::observed;
@@ -99,10 +99,10 @@ pub(crate) fn submission_problem(input: &PlanInput) -> Option<SpecError> {
     match input.observed.strategy_state.as_ref()? {
         StrategyState::Refused(problem) => Some(problem.clone()),
         StrategyState::Forbidden(message) => {
-            Some(SpecError::from_message(message).with_reason(Reason::MissingPermission))
+            Some(SpecError::from_message(message).with_reason(StalledReason::MissingPermission))
         }
         StrategyState::Missing(request) => {
-            Some(SpecError::from_message(kind_not_found(request)).with_reason(Reason::StrategyKindNotFound))
+            Some(SpecError::from_message(kind_not_found(request)).with_reason(StalledReason::StrategyKindNotFound))
         }
         StrategyState::Left(_) | StrategyState::Seen { .. } => None,
     }
@@ -137,10 +137,10 @@ pub(crate) fn plan_strategy(
             return builder.set_outcome_once(blocked(problem.reason, problem.to_string()));
         }
         Some(StrategyState::Forbidden(message)) => {
-            return builder.set_outcome_once(blocked(Reason::MissingPermission, message.clone()));
+            return builder.set_outcome_once(blocked(StalledReason::MissingPermission, message.clone()));
         }
         Some(StrategyState::Missing(request)) => {
-            return builder.set_outcome_once(blocked(Reason::StrategyKindNotFound, kind_not_found(request)));
+            return builder.set_outcome_once(blocked(StalledReason::StrategyKindNotFound, kind_not_found(request)));
         }
         Some(StrategyState::Seen { request, kind, resources }) => (request, kind, resources),
     };
@@ -187,7 +187,7 @@ pub(crate) fn superseded_outcome(
         }
         Some(StrategyState::Forbidden(message)) => {
             let message = message.clone();
-            Some(Outcome::Blocked { reason: Reason::MissingPermission, message, is_deleting: false })
+            Some(Outcome::Blocked { reason: StalledReason::MissingPermission, message, is_deleting: false })
         }
         Some(StrategyState::Refused(_) | StrategyState::Missing(_) | StrategyState::Seen { .. }) | None => None,
     }

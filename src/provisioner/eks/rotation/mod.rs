@@ -22,7 +22,7 @@ use crate::api::status::MAX_LISTED_INSTANCES;
 use crate::aws::error::without_period;
 use crate::aws::{InstanceState, ScalingGroup};
 use crate::plan::{
-    ConditionUpdate, Drift, EksStep, NodeStep, Outcome, Phase, PlanBuilder, Reason, UncordonReason, waiting,
+    ConditionUpdate, Drift, EksStep, NodeStep, Outcome, Phase, PlanBuilder, StalledReason, UncordonReason, waiting,
 };
 use crate::provisioner::failed_replacements::Replacements;
 use crate::provisioner::launch_failures;
@@ -230,7 +230,7 @@ fn submission_blocker(input: &PlanInput, group: &ScalingGroup, outdated: usize) 
     let unhealthy = || {
         let message =
             "too many nodes of the cluster are not ready; no upgrade is submitted until more of them are ready";
-        input.observed.cluster_health.is_unhealthy().then(|| blocked(Reason::ClusterUnhealthy, message.into()))
+        input.observed.cluster_health.is_unhealthy().then(|| blocked(StalledReason::ClusterUnhealthy, message.into()))
     };
     let unmet = || precondition(input, group, true).map(|(reason, message)| blocked(reason, message));
     input.lock.or(input.rollout_block).map(locked).or_else(unmet).or_else(unhealthy)
@@ -244,12 +244,12 @@ fn was_halted_with_same_template(input: &PlanInput) -> bool {
 }
 
 /// Why no node can be replaced: a field is broken that defines how, or with what.
-fn replacement_problem(input: &PlanInput) -> Option<(Reason, String)> {
+fn replacement_problem(input: &PlanInput) -> Option<(StalledReason, String)> {
     input.resolved.broken.problem_of(&[Part::Launch, Part::Rotation])
 }
 
 /// Why no node may be taken. `replaces`: Auto Scaling has to launch another node for it, which surplus nodes do not need.
-fn precondition(input: &PlanInput, group: &ScalingGroup, replaces: bool) -> Option<(Reason, String)> {
+fn precondition(input: &PlanInput, group: &ScalingGroup, replaces: bool) -> Option<(StalledReason, String)> {
     let problem = match replaces {
         true => replacement_problem(input),
         false => input.resolved.broken.problem_of(&[Part::Rotation]),
@@ -265,18 +265,18 @@ fn precondition(input: &PlanInput, group: &ScalingGroup, replaces: bool) -> Opti
             stopped.join(" and "),
             suspended::remedy(&input.resolved.desired.suspended_processes, group, &stopped)
         );
-        return Some((Reason::ProcessSuspended, message));
+        return Some((StalledReason::ProcessSuspended, message));
     }
     let message = format!(
         "an instance refresh is running on the scaling group; wait for it to end, or cancel it with `aws autoscaling cancel-instance-refresh --auto-scaling-group-name {}`",
         group.name
     );
-    input.observed.instance_refresh_active.then_some((Reason::ProcessSuspended, message))
+    input.observed.instance_refresh_active.then_some((StalledReason::ProcessSuspended, message))
 }
 
 /// Why Auto Scaling launched no replacement for the last terminated node. The next one would be lost as well: an
 /// autoscaler lowers the desired capacity, and in a shortage EC2 does not return a released instance.
-fn failed_launch(input: &PlanInput) -> Option<(Reason, String)> {
+fn failed_launch(input: &PlanInput) -> Option<(StalledReason, String)> {
     let FailedLaunch { message, retry_at } = input.observed.failed_launch.as_ref().filter(|_| !input.is_requested)?;
     let text = format!(
         "nothing was launched for the node that was replaced last ({}); no further node is replaced until a launch succeeds, or until {}",

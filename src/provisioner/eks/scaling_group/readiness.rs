@@ -8,7 +8,7 @@ use serde_json::json;
 use crate::api::{CurrentState, rfc3339};
 use crate::aws::error::without_period;
 use crate::aws::{Instance, InstanceState, MAX_ACTIVITIES, ScalingActivity, ScalingGroup};
-use crate::plan::{Outcome, Phase, PlanBuilder, Reason, waiting};
+use crate::plan::{Outcome, Phase, PlanBuilder, StalledReason, waiting};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::rotation::outdated;
 use crate::provisioner::eks::scaling_group::{scale_in, suspended};
@@ -33,7 +33,7 @@ pub(crate) fn check_readiness(input: &PlanInput, group: &ScalingGroup, builder: 
     let all = ready >= desired;
     builder.status_update.nodes_ready = Some(all);
     if let Some(message) = builder.join_conflict.take() {
-        builder.set_outcome_once(Outcome::Blocked { reason: Reason::AuthConflict, message, is_deleting: false });
+        builder.set_outcome_once(Outcome::Blocked { reason: StalledReason::AuthConflict, message, is_deleting: false });
     }
     if all {
         let stays = |m: &&NodeInstance| m.instance.state != InstanceState::Terminating;
@@ -50,14 +50,14 @@ pub(crate) fn check_readiness(input: &PlanInput, group: &ScalingGroup, builder: 
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
     let missing = missing_capacity(group);
     if let Some(message) = launch_suspended(input, group, missing) {
-        builder.set_outcome_once(blocked(Reason::ProcessSuspended, message));
+        builder.set_outcome_once(blocked(StalledReason::ProcessSuspended, message));
     }
     if let Some((reason, message)) = launch_failure(input, group, missing) {
         builder.set_outcome_once(blocked(reason, message));
     }
     let unready = unready_nodes(&members, limits(input), join_entry(input), input.now);
     if let Some(message) = unready.overdue {
-        builder.set_outcome_once(blocked(Reason::NodesNotReady, message));
+        builder.set_outcome_once(blocked(StalledReason::NodesNotReady, message));
     }
     builder.status_update.fields.entry("nodes".into()).or_insert_with(|| json!({}));
     let waits = unready.waiting.into_iter().chain(starting(group)).chain(terminations(input, missing));
@@ -134,12 +134,12 @@ fn phase(input: &PlanInput) -> Phase {
 }
 
 /// Why instances fail to launch, from the scaling activities.
-fn launch_failure(input: &PlanInput, group: &ScalingGroup, missing: i64) -> Option<(Reason, String)> {
+fn launch_failure(input: &PlanInput, group: &ScalingGroup, missing: i64) -> Option<(StalledReason, String)> {
     let mut launches = input.observed.activities.iter().filter(|a| a.is_launch());
     let failed = launches.find(|a| a.is_finished()).filter(|last| last.has_failed())?;
     let reason = launch_failures::reason(&failed.message);
     // These failures last. The others may pass: a new instance profile needs time, for example.
-    let lasts = matches!(reason, Reason::InsufficientCapacity | Reason::QuotaExceeded);
+    let lasts = matches!(reason, StalledReason::InsufficientCapacity | StalledReason::QuotaExceeded);
     if !lasts && input.observed.shortage_duration < input.timing.launch_shortfall {
         return None;
     }

@@ -9,7 +9,7 @@ use std::collections::BTreeSet;
 
 use super::{mixed_instances, scale_in};
 use crate::aws::{MixedPolicy, ScalingGroup};
-use crate::plan::{Outcome, Phase, Reason, waiting};
+use crate::plan::{Outcome, Phase, StalledReason, waiting};
 use crate::provisioner::eks::desired::MAX_INSTANCE_TYPES;
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::rotation::outdated;
@@ -73,5 +73,5 @@ fn excess_capacity(input: &PlanInput, group: &ScalingGroup, policy: &MixedPolicy
 }
 
 fn blocked(message: String) -> Outcome {
-    Outcome::Blocked { reason: Reason::InvalidSpec, message, is_deleting: false }
+    Outcome::Blocked { reason: StalledReason::InvalidSpec, message, is_deleting: false }
 }

@@ -4,7 +4,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde_json::{Value, json};
 
 use crate::api::{ConcurrencyPolicy, InstanceGroupStatus, StrategyProgress};
-use crate::plan::Reason;
+use crate::plan::StalledReason;
 use crate::rotation::crd::decide::{
     CrdStrategyAction, CrdStrategyDecision, CrdStrategyInput, CrdStrategyState, PreviousResource, ResourcePhase,
     StrategyResource, decide, is_unfinished, previous_resource, state,
@@ -125,9 +125,9 @@ fn state_name(decision: &CrdStrategyDecision) -> &'static str {
         CrdStrategyState::Acted(_) => "acted",
         CrdStrategyState::Waiting(_) => "waiting",
         CrdStrategyState::Blocked(reason, _) => match reason {
-            Reason::StrategyFailed => "failed",
-            Reason::OwnershipConflict => "ownership conflict",
-            Reason::InvalidSpec => "invalid",
+            StalledReason::StrategyFailed => "failed",
+            StalledReason::OwnershipConflict => "ownership conflict",
+            StalledReason::InvalidSpec => "invalid",
             _ => "blocked",
         },
     }

@@ -11,7 +11,7 @@ use super::template;
 use super::template_context::{TemplateSource, template_context};
 use crate::api::spec_error::SpecError;
 use crate::api::{GroupId, InstanceGroupStatus};
-use crate::plan::Reason;
+use crate::plan::StalledReason;
 
 fn group() -> GroupId {
     GroupId {
@@ -111,7 +111,11 @@ fn render_errors_name_the_position_and_hide_values() {
         ("{{ .InstanceGroup.Labels.none }}", "prints a label, an annotation or a map entry that does not exist"),
     ] {
         let problem = render(text).expect_err(text);
-        assert_eq!((problem.path.as_str(), problem.reason), ("spec.strategy.crd.spec", Reason::InvalidSpec), "{text}");
+        assert_eq!(
+            (problem.path.as_str(), problem.reason),
+            ("spec.strategy.crd.spec", StalledReason::InvalidSpec),
+            "{text}"
+        );
         assert!(problem.rule.contains(expected) && !problem.remedy.is_empty(), "{text}: {problem}");
         assert!(!problem.to_string().contains("ami-7"), "{problem}");
     }

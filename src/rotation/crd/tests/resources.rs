@@ -5,7 +5,7 @@ use serde_json::{Value, json};
 use super::render;
 use crate::api::spec_error::SpecError;
 use crate::boundaries::{Boundaries, Policy};
-use crate::plan::Reason;
+use crate::plan::StalledReason;
 use crate::rotation::crd::decide::ResourcePhase;
 use crate::rotation::crd::resource::{
     RenderTarget, RenderedResource, limits_script_text, resolve_kind, validate_resource, validate_script_text,
@@ -85,7 +85,7 @@ fn only_kinds_and_namespaces_that_the_admin_allows_are_submitted() {
                         let case = format!("{kind} {api} {namespace} {namespaced} {templated} {rules}: {found:?}");
                         assert_eq!(found.is_ok(), expected, "{case}");
                         if let Err(problem) = found {
-                            assert_eq!(problem.reason, Reason::PolicyViolation, "{case}");
+                            assert_eq!(problem.reason, StalledReason::PolicyViolation, "{case}");
                             assert!(problem.path == "spec.strategy.crd.spec" && !problem.remedy.is_empty(), "{case}");
                         }
                     }
@@ -155,7 +155,7 @@ fn only_the_admin_may_submit_scripts() {
         ("preDrain: {script: [canary]}", "spec.preDrain.script"),
     ] {
         let problem = submit(hooks, "", TemplateAuthor::Tenant).expect_err(hooks);
-        assert_eq!((problem.reason, &*problem.value), (Reason::PolicyViolation, path), "{hooks}");
+        assert_eq!((problem.reason, &*problem.value), (StalledReason::PolicyViolation, path), "{hooks}");
         assert!(!problem.to_string().contains("canary"), "{problem}");
         assert!(submit(hooks, "strategyScripts: [other]", TemplateAuthor::Tenant).is_err(), "{hooks}");
         assert!(submit(hooks, "strategyScripts: [te*]", TemplateAuthor::Tenant).is_ok(), "{hooks}");
@@ -185,7 +185,7 @@ fn scripts_of_the_admin_contain_no_text_of_the_tenant() {
     };
     assert!(check("run web", "run web").is_ok());
     let problem = check("run web; canary", "run x").expect_err("text of the tenant");
-    assert!(problem.reason == Reason::PolicyViolation && !problem.to_string().contains("canary"), "{problem}");
+    assert!(problem.reason == StalledReason::PolicyViolation && !problem.to_string().contains("canary"), "{problem}");
     let words = plain_words(&json!({"a": "web-1", "b": "a b", "c": ["$(x)", "-f", "a\nb", 7], "d e": "x/y"}));
     assert_eq!(words, json!({"a": "web-1", "b": "x", "c": ["x", "x", "x", 7], "x": "x/y"}));
     assert!(limits_script_text(&admins, "team") && !limits_script_text(&allowed(""), "team"));

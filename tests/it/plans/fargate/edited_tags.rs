@@ -45,7 +45,7 @@ fn only_profile_with_edited_tags_is_not_replaced() {
         let name = scenario.observed.profiles[0].name.clone();
         let plan = scenario.plan();
         let (reason, message) = blocked(&plan);
-        assert_eq!((reason, step_names(&plan)), (Reason::OwnershipConflict, vec![]));
+        assert_eq!((reason, step_names(&plan)), (StalledReason::OwnershipConflict, vec![]));
         assert!(message.contains(&name) && message.contains(NAMESPACE), "{message}");
         assert!(plan.events.is_empty(), "no client deleted it: {:?}", plan.events);
         assert_eq!(recorded(&scenario), [name]);
@@ -53,7 +53,7 @@ fn only_profile_with_edited_tags_is_not_replaced() {
     let first = converged().with(|s| edit(&mut s.observed.profiles[0]));
     let plan = first.plan();
     let (reason, message) = blocked(&plan);
-    assert!(reason == Reason::OwnershipConflict && message.contains(NAMESPACE), "{message}");
+    assert!(reason == StalledReason::OwnershipConflict && message.contains(NAMESPACE), "{message}");
     assert_eq!(recorded(&first).len(), 1);
 }
 
@@ -61,7 +61,7 @@ fn only_profile_with_edited_tags_is_not_replaced() {
 fn profile_without_any_of_its_tags_is_tagged_again() {
     let mut removed = replaced().with(|s| remove(&mut s.observed.profiles[0]));
     let denied = removed.clone().with(|s| s.observed.tag_retry_pending = true);
-    assert_eq!((denied.step_names(), blocked(&denied.plan()).0), (vec![], Reason::MissingPermission));
+    assert_eq!((denied.step_names(), blocked(&denied.plan()).0), (vec![], StalledReason::MissingPermission));
     let plan = removed.plan();
     assert_eq!(step_names(&plan), ["TagFargateProfile"]);
     assert!(plan.events.iter().all(|event| event.reason != "ResourceRecreated"), "{:?}", plan.events);
@@ -82,7 +82,10 @@ fn outgoing_profile_with_edited_tags_keeps_its_record_and_its_role() {
     assert_eq!((edited.step_names(), edited.observed.profiles.len()), (vec![], 2));
     let plan = edited.plan();
     let (reason, message) = blocked(&plan);
-    assert!(reason == Reason::OwnershipConflict && message.contains(&edited.observed.profiles[0].name), "{message}");
+    assert!(
+        reason == StalledReason::OwnershipConflict && message.contains(&edited.observed.profiles[0].name),
+        "{message}"
+    );
     assert_eq!(recorded(&edited).len(), 2);
     let restored = edited.with(|s| s.observed.profiles[0].tags = s.resolved.tags.clone());
     assert!(restored.step_names().contains(&"DeleteFargateProfile"), "{:?}", restored.step_names());
@@ -123,7 +126,7 @@ fn deletion_waits_for_a_recorded_profile_with_edited_tags() {
     };
     let plan = deletion_plan(&scenario, &of(edit), Some(&role));
     let (reason, message) = blocked(&plan);
-    assert_eq!((reason, step_names(&plan)), (Reason::OwnershipConflict, vec![]));
+    assert_eq!((reason, step_names(&plan)), (StalledReason::OwnershipConflict, vec![]));
     assert!(message.contains(&scenario.observed.profiles[0].name) && message.contains(NAMESPACE), "{message}");
     let beside = [of(edit), of(|profile| profile.name += "-2")].concat();
     assert_eq!(step_names(&deletion_plan(&scenario, &beside, None)), ["DeleteFargateProfile"], "the others go");

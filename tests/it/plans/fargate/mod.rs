@@ -12,7 +12,7 @@ use instance_manager::aws::fargate::{FargateProfile, NewFargateProfile, ProfileS
 use instance_manager::aws::{Cluster, NetworkObject, Role, Tag};
 use instance_manager::index::groups::QueuePosition;
 use instance_manager::plan::{EventKind, FargateStep};
-use instance_manager::plan::{IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlannedStep, Reason, Step};
+use instance_manager::plan::{IamStep, JoinStep, ObjectStep, Outcome, Phase, Plan, PlannedStep, StalledReason, Step};
 use instance_manager::provisioner::fargate::desired::DesiredSpec;
 use instance_manager::provisioner::fargate::input::PlanInput;
 use instance_manager::provisioner::fargate::observed::{ObservedState, PreviousRole, recorded_role_id};
@@ -309,7 +309,7 @@ fn created_by_keiko() -> Scenario {
     })
 }
 
-fn blocked(plan: &Plan) -> (Reason, &str) {
+fn blocked(plan: &Plan) -> (StalledReason, &str) {
     match &plan.outcome {
         Outcome::Blocked { reason, message, .. } => (*reason, message),
         other => panic!("{other:?}"),
@@ -326,7 +326,7 @@ fn profile_recreated_by_another_client_is_a_conflict() {
         s.status.fargate.as_mut().expect("a record").profiles = vec![name.clone()];
     });
     assert_eq!(recreated.step_names(), [""; 0]);
-    let Outcome::Blocked { reason: Reason::OwnershipConflict, message, .. } = recreated.plan().outcome else {
+    let Outcome::Blocked { reason: StalledReason::OwnershipConflict, message, .. } = recreated.plan().outcome else {
         panic!("{:?}", recreated.plan().outcome)
     };
     assert!(message.contains(&name), "{message}");
@@ -435,7 +435,7 @@ fn failed_profile_is_recreated_with_new_token() {
     scenario.observed.profiles[0].issues = vec!["AccessDenied: no".into()];
     let plan = scenario.plan();
     let (reason, message) = blocked(&plan);
-    assert_eq!(reason, Reason::ProfileFailed);
+    assert_eq!(reason, StalledReason::ProfileFailed);
     assert!(message.contains("AccessDenied: no") && plan.steps.is_empty(), "{message}");
     let retry_at = plan.recheck_at.expect("a retry");
     scenario.apply_records(&plan);
@@ -476,7 +476,7 @@ fn failed_deletion_is_reported_and_retried() {
         s.observed.profiles.push(old);
     });
     let plan = scenario.plan();
-    assert_eq!(blocked(&plan).0, Reason::ProfileFailed);
+    assert_eq!(blocked(&plan).0, StalledReason::ProfileFailed);
     assert!(plan.recheck_at.is_some() && plan.steps.is_empty());
 }
 
@@ -484,7 +484,7 @@ fn failed_deletion_is_reported_and_retried() {
 fn unverified_profile_is_not_changed() {
     let foreign = created_by_keiko().with(|s| s.observed.profiles[0].role_arn = "arn:aws:iam::1:role/foreign".into());
     let plan = foreign.plan();
-    assert_eq!(blocked(&plan).0, Reason::OwnershipConflict);
+    assert_eq!(blocked(&plan).0, StalledReason::OwnershipConflict);
     assert!(plan.steps.is_empty());
     let role = new_group("{}").with(|s| {
         let arn = s.resolved.role_arn.clone();
@@ -496,7 +496,7 @@ fn unverified_profile_is_not_changed() {
             ..Role::default()
         });
     });
-    assert_eq!(blocked(&role.plan()).0, Reason::OwnershipConflict);
+    assert_eq!(blocked(&role.plan()).0, StalledReason::OwnershipConflict);
     assert_eq!(role.step_names(), ["UpdateStatus", "PutAwsAuthEntry"]);
 }
 
@@ -537,7 +537,7 @@ fn denied_tagging_is_retried_and_deletes_nothing() {
     scenario.finish_eks_operations();
     assert_eq!(
         blocked(&scenario.plan()).0,
-        Reason::OwnershipConflict,
+        StalledReason::OwnershipConflict,
         "the older profile is not provably this group's"
     );
 }
@@ -551,7 +551,7 @@ fn denied_tags_do_not_block_other_changes() {
     let plan = scenario.plan();
     assert_eq!(plan.steps, [], "nothing is written while only denied tags differ");
     let (reason, message) = blocked(&plan);
-    assert!(reason == Reason::MissingPermission && message.contains("lacks eks:TagResource;"), "{message}");
+    assert!(reason == StalledReason::MissingPermission && message.contains("lacks eks:TagResource;"), "{message}");
     let older = profile(&resolved(OTHER), &scenario.resolved.names.replacement_name("x"), ProfileStatus::Active);
     scenario.observed.profiles.push(older);
     assert_eq!(scenario.step_names(), ["UpdateStatus", "DeleteFargateProfile"]);
@@ -597,7 +597,7 @@ fn deletion_reports_denied_tagging() {
     let plan = deletion_plan(&scenario, &remaining, None);
     assert_eq!(plan.steps, []);
     assert!(blocked(&plan).1.contains("eks:TagResource"));
-    assert!(matches!(plan.outcome, Outcome::Blocked { reason: Reason::MissingPermission, is_deleting: true, .. }));
+    assert!(matches!(plan.outcome, Outcome::Blocked { reason: StalledReason::MissingPermission, is_deleting: true, .. }));
 }
 
 /// An access entry admits only the role that existed when it was created. Pods of a recreated role of the same name could
@@ -917,7 +917,7 @@ fn auth_conflict_keeps_old_profile() {
         s.observed.profiles.push(new);
         s.observed.join_state.auth_entry = conflict;
     });
-    assert_eq!(blocked(&scenario.plan()).0, Reason::AuthConflict);
+    assert_eq!(blocked(&scenario.plan()).0, StalledReason::AuthConflict);
     assert_eq!(scenario.step_names(), Vec::<&str>::new());
 }
 
@@ -973,7 +973,7 @@ fn deletion_plan_with_rejected_spec(scenario: &Scenario, remaining: &[FargatePro
     let problem = SpecError::invalid("spec.eks-fargate.selectors[0].namespace", "team", rule, "name another");
     let evidence =
         OwnershipEvidence::from_status(scenario.resolved.desired.existing_role.as_deref(), true, &scenario.status);
-    deletion_plan_from(scenario, remaining, &evidence, &[problem.with_reason(Reason::PolicyViolation)], (None, None))
+    deletion_plan_from(scenario, remaining, &evidence, &[problem.with_reason(StalledReason::PolicyViolation)], (None, None))
 }
 
 fn deletion_plan_from(
@@ -1020,7 +1020,7 @@ fn profile_that_another_group_may_own_is_a_conflict_with_a_remedy() {
     let plan = group.plan();
     let Outcome::Blocked { reason, message, .. } = &plan.outcome else { panic!("{:?}", plan.outcome) };
     let tags = group.resolved.ownership_tags.iter().all(|tag| message.contains(&tag.value));
-    assert!(*reason == Reason::OwnershipConflict && tags && message.contains("a-b/c"), "{message}");
+    assert!(*reason == StalledReason::OwnershipConflict && tags && message.contains("a-b/c"), "{message}");
     assert!(plan.steps.is_empty(), "{:?}", plan.steps);
     group.observed.rivals.clear();
     assert!(step_names(&group.plan()).contains(&"TagFargateProfile"));
@@ -1072,7 +1072,7 @@ fn rejected_spec_role_is_not_evidence() {
         let remaining = scenario.observed.profiles.clone();
         let plan = deletion_plan_with_rejected_spec(&scenario, &remaining);
         let (reason, message) = blocked(&plan);
-        assert!(reason == Reason::PolicyViolation && plan.steps.is_empty(), "{plan:?}");
+        assert!(reason == StalledReason::PolicyViolation && plan.steps.is_empty(), "{plan:?}");
         assert!(message.contains(&remaining[0].name) && message.contains("policy.fargateNamespaces"), "{message}");
         assert_eq!(
             step_names(&deletion_plan(&scenario, &remaining, None)),
@@ -1106,7 +1106,7 @@ fn adopted_profile_is_tagged_before_deletion() {
         assert_eq!(step_names(&deletion_plan_with_rejected_spec(&scenario, &remaining)), ["TagFargateProfile"]);
         scenario.observed.tag_retry_pending = true;
         let plan = deletion_plan_with_rejected_spec(&scenario, &remaining);
-        assert!(blocked(&plan).0 == Reason::MissingPermission && plan.steps.is_empty(), "{plan:?}");
+        assert!(blocked(&plan).0 == StalledReason::MissingPermission && plan.steps.is_empty(), "{plan:?}");
     }
 }
 
@@ -1143,10 +1143,13 @@ fn deletion_removes_profiles_then_the_rest() {
         &[],
         Some(&role),
     );
-    assert!(plan.steps.is_empty() && blocked(&plan).0 == Reason::AuthConflict, "its entry would admit any later role");
+    assert!(
+        plan.steps.is_empty() && blocked(&plan).0 == StalledReason::AuthConflict,
+        "its entry would admit any later role"
+    );
     let with_foreign_policy = PreviousRole { inline_policies: vec!["foreign".into()], ..role };
     let plan = deletion_plan(&scenario, &[], Some(&with_foreign_policy));
-    assert_eq!(blocked(&plan).0, Reason::OwnershipConflict);
+    assert_eq!(blocked(&plan).0, StalledReason::OwnershipConflict);
     assert!(
         !plan.steps.iter().any(|p| matches!(
             p.step,
@@ -1382,7 +1385,7 @@ fn trust_policy_of_the_own_role_is_repaired() {
     assert_eq!(elsewhere.step_names(), Vec::<&str>::new());
     let plan = elsewhere.plan();
     let (reason, message) = blocked(&plan);
-    assert!(reason == Reason::OwnershipConflict && message.contains("podExecutionRoleArn"), "{message}");
+    assert!(reason == StalledReason::OwnershipConflict && message.contains("podExecutionRoleArn"), "{message}");
 }
 
 /// EKS refuses a profile whose role does not trust it. The group would be stalled until a user repairs the role.
@@ -1403,7 +1406,7 @@ fn trust_policy_is_repaired_before_the_next_profile() {
     let of_another_group = without_profile(changed(|r| {
         r.ownership_tags.iter().map(|tag| Tag { key: tag.key.clone(), value: "other".into() }).collect()
     }));
-    assert_eq!(blocked(&of_another_group.plan()).0, Reason::OwnershipConflict);
+    assert_eq!(blocked(&of_another_group.plan()).0, StalledReason::OwnershipConflict);
     assert!(!of_another_group.step_names().contains(&"CreateFargateProfile"));
 }
 
