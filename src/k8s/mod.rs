@@ -9,6 +9,7 @@ mod drain_forecast;
 mod error;
 #[cfg(test)]
 pub(crate) mod fake;
+mod field_owner;
 mod groups;
 mod lists;
 mod nodes;
@@ -33,6 +34,7 @@ pub(crate) use client::{KubeClient, connect_as};
 pub(crate) use drain_forecast::{DrainBlocker, DrainBlockerKind, DrainForecast};
 pub(crate) use error::{KubeError, describe};
 pub(crate) use error::{call, call_with_timeout};
+pub(crate) use field_owner::is_cordoned_by_controller;
 pub(crate) use zone_volumes::ZoneBoundPod;
 
 /// Field manager of all writes of the controller in `managedFields`.
@@ -198,7 +200,8 @@ pub trait KubeApi: Send + Sync {
     async fn cordon_node(&self, name: &str, resource_version: &str, disruption: &Value) -> Result<String, KubeError>;
 
     /// Removes the disruption record from a Node and uncordons it, unless it was cordoned before. Returns false, and
-    /// changes nothing, when the Node has no disruption record. `drain_after` delays the next drain.
+    /// changes nothing, when the Node has no disruption record and the controller did not cordon it. `drain_after` delays
+    /// the next drain.
     async fn uncordon_node(&self, name: &str, drain_after: Option<Timestamp>) -> Result<bool, KubeError>;
 
     /// Records on a Node that is still at `resource_version` that its instance is about to enter standby.

@@ -10,6 +10,7 @@ use kube::{Client, ResourceExt};
 use serde_json::{Value, json};
 
 use super::error::call;
+use super::field_owner::{is_cordoned_by_controller, is_field_of_controller};
 use super::groups::patch_params;
 use super::lists::list_pages;
 use super::{AttachedVolume, CORDONED_BEFORE, KubeError, SCALE_DOWN_DISABLED};
@@ -58,8 +59,13 @@ async fn annotations_of_record(client: &Client, name: &str, key: &str, record: &
     Ok(json!({key: record.to_string(), annotation::SCALE_DOWN_DISABLED: "true"}))
 }
 
-/// Whether a record on a Node shows that its writer keeps the Cluster Autoscaler from it.
+/// Whether a record on a Node shows that its writer keeps the Cluster Autoscaler from it. Where a client removed the record,
+/// the field manager of the annotation shows it.
 fn record_disables_scale_down(node: &Node, key: &str) -> bool {
+    if [annotation::DISRUPTION, annotation::SURGE].iter().all(|record| !node.annotations().contains_key(*record)) {
+        let field = format!("f:{}", annotation::SCALE_DOWN_DISABLED);
+        return is_field_of_controller(node, &["f:metadata", "f:annotations", &field]);
+    }
     let record = node.annotations().get(key).and_then(|record| serde_json::from_str::<Value>(record).ok());
     record.is_some_and(|record| record[SCALE_DOWN_DISABLED] == json!(true))
 }
@@ -67,10 +73,11 @@ fn record_disables_scale_down(node: &Node, key: &str) -> bool {
 pub(super) async fn uncordon(client: &Client, name: &str, drain_after: Option<Timestamp>) -> Result<bool, KubeError> {
     let nodes: Api<Node> = Api::all(client.clone());
     let node = call("get", "nodes", nodes.get(name)).await?;
-    let Some(record) = node.annotations().get(annotation::DISRUPTION) else {
+    let record = node.annotations().get(annotation::DISRUPTION);
+    if record.is_none() && !is_cordoned_by_controller(&node) {
         return Ok(false);
-    };
-    let record: Value = serde_json::from_str(record).unwrap_or_default();
+    }
+    let record: Value = record.and_then(|record| serde_json::from_str(record).ok()).unwrap_or_default();
     let mut body = json!({
         "metadata": {
             "resourceVersion": node.resource_version(),
@@ -141,8 +148,8 @@ mod tests {
     use std::sync::{Arc, Mutex};
 
     use super::*;
-    use crate::k8s::fake;
     use crate::k8s::fake::Call;
+    use crate::k8s::{FIELD_MANAGER, fake};
 
     fn node(annotations: Value, unschedulable: bool) -> Value {
         json!({"apiVersion": "v1", "kind": "Node",
@@ -223,6 +230,25 @@ mod tests {
         let (client, patches) = cluster(node(json!({"other": "x"}), true));
         assert!(!uncordon(&client, "n1", None).await.unwrap());
         assert_eq!(patches.lock().unwrap().len(), 0);
+    }
+
+    /// The Node would stay cordoned, and the Cluster Autoscaler would never remove it.
+    #[tokio::test]
+    async fn cordon_of_the_controller_is_undone_without_its_record() {
+        for (manager, is_own) in [(FIELD_MANAGER, true), ("kubectl-cordon", false)] {
+            let mut node = node(json!({annotation::SCALE_DOWN_DISABLED: "true"}), true);
+            let field = format!("f:{}", annotation::SCALE_DOWN_DISABLED);
+            let fields = json!({"f:metadata": {"f:annotations": {field: {}}}, "f:spec": {"f:unschedulable": {}}});
+            node["metadata"]["managedFields"] = json!([{"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": fields}]);
+            let (client, patches) = cluster(node);
+            assert_eq!(uncordon(&client, "n1", None).await.unwrap(), is_own, "{manager}");
+            let patches = patches.lock().unwrap();
+            assert_eq!(patches.len(), usize::from(is_own));
+            let Some(patch) = patches.first() else { continue };
+            assert_eq!(patch.body["spec"], json!({"unschedulable": null}));
+            let annotations = patch.body["metadata"]["annotations"].as_object().expect("annotations");
+            assert_eq!(annotations.get(annotation::SCALE_DOWN_DISABLED), Some(&Value::Null));
+        }
     }
 
     #[tokio::test]

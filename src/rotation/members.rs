@@ -73,8 +73,8 @@ pub struct NodeView {
     pub autoscaler_since: Option<Timestamp>,
     /// Disruption record of this group or of another one.
     pub disruption: Option<DisruptionRecord>,
-    /// Disruption record that belongs to no drain of this group, see [`NodeView::adopt_records`]. The group takes the drain
-    /// over or uncordons the node.
+    /// Disruption record that belongs to no drain of this group, see [`NodeView::adopt_records`], or that stands for one which a
+    /// client removed. The group takes the drain over or uncordons the node.
     pub orphaned_disruption: Option<DisruptionRecord>,
     /// Surge record of this group or of another one.
     pub surge: Option<SurgeRecord>,

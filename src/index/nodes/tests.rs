@@ -1,5 +1,6 @@
 use super::*;
 use crate::api::names::annotation;
+use crate::k8s::FIELD_MANAGER;
 use crate::rotation::members::AUTOSCALER_TAINT;
 
 #[test]
@@ -38,6 +39,29 @@ fn unreadable_disruption_record_counts_as_a_foreign_one() {
     }
     assert_eq!(cordoned_before(r#"{"cordonedBefore": true}"#), Some(true), "a user's cordon is kept");
     assert_eq!(node_view(&node("a", true)).disruption, None);
+}
+
+/// A node from which a user removed the record would stay cordoned for good: the cordon would count as the user's.
+#[test]
+fn cordon_of_the_controller_is_known_without_its_record() {
+    let is_orphaned = |writers: &[&str], is_cordoned: bool, has_record: bool| {
+        let entry = |manager: &&str| serde_json::json!({"manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1", "fieldsV1": {"f:spec": {"f:unschedulable": {}}}});
+        let entries: Vec<_> = writers.iter().map(entry).collect();
+        let mut node = node("a", true);
+        node.metadata.managed_fields = serde_json::from_value(serde_json::json!(entries)).expect("managed fields");
+        node.spec.as_mut().expect("a spec").unschedulable = Some(is_cordoned);
+        if has_record {
+            node.annotations_mut().insert(annotation::DISRUPTION.into(), "{}".into());
+        }
+        trim(&mut node);
+        node_view(&node).orphaned_disruption.map(|record| record.cordoned_before)
+    };
+    assert_eq!(is_orphaned(&[FIELD_MANAGER], true, false), Some(false));
+    assert_eq!(is_orphaned(&[FIELD_MANAGER], true, true), None, "the record decides");
+    assert_eq!(is_orphaned(&[FIELD_MANAGER], false, false), None);
+    for users in [&["kubectl-cordon"][..], &[FIELD_MANAGER, "argocd-controller"], &[]] {
+        assert_eq!(is_orphaned(users, true, false), None, "{users:?}");
+    }
 }
 
 #[test]

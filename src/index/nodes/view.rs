@@ -6,6 +6,7 @@ use kube::ResourceExt;
 use serde_json::Value;
 
 use crate::api::names::{annotation, label};
+use crate::k8s::is_cordoned_by_controller;
 use crate::plan::InPlaceRecord;
 use crate::rotation::members::AUTOSCALER_TAINT;
 use crate::rotation::{DisruptionRecord, NodeView, SurgeRecord};
@@ -57,7 +58,7 @@ pub(crate) fn node_view(node: &Node) -> NodeView {
         leaves_by_autoscaler: autoscaler_taint.is_some(),
         autoscaler_since: autoscaler_taint.and_then(tainted_at),
         disruption: disruption_record(node, created_at),
-        orphaned_disruption: None,
+        orphaned_disruption: unrecorded_cordon(node, created_at),
         surge: parse_annotation::<SurgeRecord>(node, annotation::SURGE),
         in_place: parse_annotation::<InPlaceRecord>(node, annotation::IN_PLACE),
         drain_after: node.annotations().get(annotation::DRAIN_AFTER).and_then(|at| at.parse().ok()),
@@ -76,16 +77,27 @@ fn disruption_record(node: &Node, created_at: Timestamp) -> Option<DisruptionRec
     let text = node.annotations().get(annotation::DISRUPTION)?;
     let damaged = || {
         let rest: Value = serde_json::from_str(text).unwrap_or_default();
-        DisruptionRecord {
-            group: String::new(),
-            template_version: String::new(),
-            since: created_at,
-            cordoned_before: rest["cordonedBefore"] == true,
-            scale_down_disabled: false,
-            terminated_at: None,
-        }
+        DisruptionRecord { cordoned_before: rest["cordonedBefore"] == true, ..record_of_no_group(created_at) }
     };
     Some(serde_json::from_str(text).unwrap_or_else(|_| damaged()))
+}
+
+/// A record for the cordon of a Node from which a client removed the disruption record. The group of the node's instance
+/// takes it for a foreign one: otherwise the cordon would count as a user's, and stay for good.
+fn unrecorded_cordon(node: &Node, created_at: Timestamp) -> Option<DisruptionRecord> {
+    let is_recorded = node.annotations().contains_key(annotation::DISRUPTION);
+    (!is_recorded && is_cordoned_by_controller(node)).then(|| record_of_no_group(created_at))
+}
+
+fn record_of_no_group(since: Timestamp) -> DisruptionRecord {
+    DisruptionRecord {
+        group: String::new(),
+        template_version: String::new(),
+        since,
+        cordoned_before: false,
+        scale_down_disabled: false,
+        terminated_at: None,
+    }
 }
 
 /// A record of the controller in an annotation of a Node.
@@ -95,7 +107,10 @@ pub(crate) fn parse_annotation<T: serde::de::DeserializeOwned>(node: &Node, anno
 
 /// Drops fields that no reconcile reads, before the node is copied.
 pub(crate) fn trim(node: &mut Node) {
-    node.metadata.managed_fields = None;
+    // They show whose the cordon is.
+    if !is_cordoned_by_controller(node) {
+        node.metadata.managed_fields = None;
+    }
     if let Some(status) = node.status.as_mut() {
         status.images = None;
         status.volumes_in_use = None;

@@ -43,7 +43,7 @@ pub enum NodeStep {
 pub enum UncordonReason {
     /// The node is no longer a candidate for replacement or scale-in.
     NoLongerReplaced,
-    /// Its disruption record belongs to no drain of the InstanceGroup.
+    /// Its disruption record was removed, or belongs to no drain of the InstanceGroup.
     ForeignRecord,
     /// Several Nodes claim the same instance, so it is unknown which pods run on it.
     DuplicateProviderId,
@@ -67,7 +67,9 @@ impl std::fmt::Display for UncordonReason {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.write_str(match self {
             UncordonReason::NoLongerReplaced => "the node no longer needs to be replaced",
-            UncordonReason::ForeignRecord => "no drain of this InstanceGroup wrote its disruption record",
+            UncordonReason::ForeignRecord => {
+                "its disruption record was removed, or no drain of this InstanceGroup wrote it"
+            }
             UncordonReason::DuplicateProviderId => "another Node has the same providerID",
             UncordonReason::Locked => "replacement is blocked, and the condition Locked of the InstanceGroup says why",
             UncordonReason::RotationHalted => "the rotation is halted",
