@@ -10,7 +10,6 @@ use crate::aws::error::none_if_not_found;
 use crate::aws::{AwsResult, ScalingGroup};
 use crate::ownership::OWNERSHIP_TAG_KEYS;
 use crate::plan::{NodeStep, PlannedStep, UncordonReason};
-use crate::provisioner::observe::Observer;
 use crate::rotation::NodeView;
 
 /// The most instances that one call describes.
@@ -18,13 +17,12 @@ pub(super) const MAX_INSTANCES: usize = 100;
 
 impl Planner {
     /// Adds steps that uncordon the nodes of detached instances. AWS is read only while a Ready node with a record of
-    /// the group is in no scaling group that was read, or in one of no InstanceGroup. The next pass repeats what AWS does
-    /// not answer.
+    /// the group is not in the group's scaling group as it was last read. The present tags of another scaling group say
+    /// whose it is. The next pass repeats what AWS does not answer.
     pub(super) async fn uncordon_detached_nodes(
         &self,
         id: &GroupId,
         status: Option<&InstanceGroupStatus>,
-        observer: &Observer<'_>,
         planning: &mut Planning,
     ) {
         let own = status.and_then(own_scaling_group);
@@ -39,7 +37,7 @@ impl Planner {
             return;
         }
         let ids: Vec<_> = left.iter().map(|(instance, _)| instance.clone()).collect();
-        match self.detached_instances(&ids, own, observer.max_cache_age).await {
+        match self.detached_instances(&ids, own).await {
             Ok(detached) => {
                 let nodes = left.into_iter().filter(|(instance, _)| detached.contains(instance));
                 let steps: Vec<_> = nodes.flat_map(|(_, node)| undo_steps(&node, &id.uid)).collect();
@@ -49,7 +47,7 @@ impl Planner {
         }
     }
 
-    /// Those of the instances' scaling groups that are of no InstanceGroup, as they were last read.
+    /// Those of the instances' scaling groups that are of no InstanceGroup.
     async fn foreign_scaling_groups(&self, instances: &[(String, NodeView)], own: Option<&str>) -> BTreeSet<String> {
         let names: BTreeSet<_> = instances.iter().filter_map(|(id, _)| self.inventory.group_of_instance(id)).collect();
         let mut foreign = BTreeSet::new();
@@ -58,7 +56,7 @@ impl Planner {
             if own.is_none_or(|own| own == name.as_str()) {
                 continue;
             }
-            let Ok(Some(found)) = self.inventory.group(&name, Duration::MAX).await else { continue };
+            let Ok(Some(found)) = self.inventory.group(&name, Duration::ZERO).await else { continue };
             if !may_be_of_instance_group(&found, own) {
                 foreign.insert(name);
             }
@@ -67,12 +65,7 @@ impl Planner {
     }
 
     /// Those of the instances that run and belong to no scaling group of an InstanceGroup.
-    async fn detached_instances(
-        &self,
-        ids: &[String],
-        own: Option<&str>,
-        max_age: Duration,
-    ) -> AwsResult<BTreeSet<String>> {
+    async fn detached_instances(&self, ids: &[String], own: Option<&str>) -> AwsResult<BTreeSet<String>> {
         let ec2 = &self.inventory.aws().ec2;
         let mut detached: BTreeSet<_> = ec2.running_instances(ids).await?.into_iter().collect();
         if detached.is_empty() {
@@ -80,7 +73,7 @@ impl Planner {
         }
         // The plan may have ended before their scaling group was read.
         for (instance, scaling_group) in ec2.scaling_groups_of(ids).await? {
-            if self.is_in_scaling_group(&scaling_group, own, &instance, max_age).await? {
+            if self.is_in_scaling_group(&scaling_group, own, &instance).await? {
                 detached.remove(&instance);
             }
         }
@@ -88,19 +81,13 @@ impl Planner {
     }
 
     /// Whether an instance is in a scaling group of an InstanceGroup, or was returned to its warm pool.
-    async fn is_in_scaling_group(
-        &self,
-        scaling_group: &str,
-        own: Option<&str>,
-        instance: &str,
-        max_age: Duration,
-    ) -> AwsResult<bool> {
-        let found = self.inventory.group(scaling_group, max_age).await?;
+    async fn is_in_scaling_group(&self, scaling_group: &str, own: Option<&str>, instance: &str) -> AwsResult<bool> {
+        let found = self.inventory.group(scaling_group, Duration::ZERO).await?;
         let Some(found) = found.filter(|found| may_be_of_instance_group(found, own)) else { return Ok(false) };
         if found.instances.iter().any(|member| member.id == instance) {
             return Ok(true);
         }
-        let pool = none_if_not_found(self.inventory.warm_pool(scaling_group, max_age).await)?;
+        let pool = none_if_not_found(self.inventory.warm_pool(scaling_group, Duration::ZERO).await)?;
         Ok(pool.iter().flat_map(|pool| pool.iter()).any(|warm| warm.instance.id == instance))
     }
 }
@@ -129,14 +116,12 @@ fn undo_steps(node: &NodeView, uid: &str) -> Vec<NodeStep> {
 #[cfg(test)]
 mod tests {
     use std::sync::Arc;
-    use std::time::Duration;
 
-    use jiff::Timestamp;
     use k8s_openapi::api::core::v1::Node;
     use kube::runtime::watcher::Event;
     use serde_json::json;
 
-    use super::super::{GroupContext, blocked};
+    use super::super::blocked;
     use super::*;
     use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
     use crate::aws::inventory::fake_aws::FakeAws;
@@ -162,6 +147,15 @@ mod tests {
         running: &[&str],
         failure: Option<AwsError>,
     ) -> Vec<String> {
+        let (_, planner) = planner_among(groups, running, failure);
+        steps_of(&planner, status).await
+    }
+
+    fn planner_among(
+        groups: Vec<ScalingGroup>,
+        running: &[&str],
+        failure: Option<AwsError>,
+    ) -> (Arc<FakeAws>, Planner) {
         let node_index = NodeIndex::default();
         for (instance, annotation) in [("i-1", "disruption"), ("i-2", "surge")] {
             let record = json!({"group": "own", "templateVersion": "2", "since": "2026-01-01T00:00:00Z"}).to_string();
@@ -179,13 +173,16 @@ mod tests {
             state.failure = failure;
         });
         let planner = fake::planner(&aws, crate::k8s::fake::client(|_| panic!("no call")), node_index);
+        (aws, planner)
+    }
+
+    async fn steps_of(planner: &Planner, status: Option<InstanceGroupStatus>) -> Vec<String> {
         let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
         (group.metadata.namespace, group.metadata.uid) = (Some("team".into()), Some("own".into()));
-        let (id, context) = (group_id(&group), GroupContext::default());
-        let observer = planner.observer(&context, Duration::ZERO, Timestamp::UNIX_EPOCH);
+        let id = group_id(&group);
         let pass = async || {
             let mut planning = blocked(&id, StalledReason::InvalidSpec, String::new());
-            planner.uncordon_detached_nodes(&id, status.as_ref(), &observer, &mut planning).await;
+            planner.uncordon_detached_nodes(&id, status.as_ref(), &mut planning).await;
             planning.plan.steps
         };
         let planned = pass().await;
@@ -236,6 +233,23 @@ mod tests {
         let own = vec![with_members("demo-team-web", &["i-1", "i-2"])];
         let found = steps_among(own, Some(status("eks")), &["i-1", "i-2"], None).await;
         assert_eq!(found, [""; 0], "the rotation continues");
+    }
+
+    /// Nobody else reads the scaling group of an InstanceGroup that is gone, so an earlier answer would count forever.
+    #[tokio::test]
+    async fn scaling_group_that_left_its_instance_group_is_known_by_its_present_tags() {
+        let tags = vec![Tag { key: "instancegroups.keikoproj.io/InstanceGroup".into(), value: "x".into() }];
+        let others = ScalingGroup { tags, ..with_members("others", &["i-1"]) };
+        let groups = vec![with_members("demo-team-web", &["i-2"]), others];
+        let (aws, planner) = planner_among(groups, &["i-1", "i-2"], None);
+        let status = InstanceGroupStatus {
+            active_scaling_group_name: Some("demo-team-web".into()),
+            provisioner: Some("eks".into()),
+            ..InstanceGroupStatus::default()
+        };
+        assert_eq!(steps_of(&planner, Some(status.clone())).await, [""; 0], "it is of another InstanceGroup");
+        aws.update(|state| state.groups.get_mut("others").expect("a scaling group").tags.clear());
+        assert_eq!(steps_of(&planner, Some(status)).await, ["uncordon i-1"]);
     }
 
     /// A missing answer proves nothing about the instance.
