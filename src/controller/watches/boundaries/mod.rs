@@ -10,9 +10,10 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
+use futures::Stream;
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::runtime::watcher::watch_object;
+use kube::runtime::watcher::{self, watch_object};
 use kube::{Api, Client, ResourceExt};
 
 use self::events::{News, publish_boundaries_events};
@@ -37,20 +38,51 @@ pub(crate) async fn watch(client: Client, trigger: Trigger) {
     let api: Api<ConfigMap> = Api::namespaced(client, &ctx.config_namespace);
     let mut stream = std::pin::pin!(watch_object(api, CONFIG_MAP));
     let retry_interval = ctx.planner.settings.resync_period.min(Duration::from_secs(60));
+    let mut is_edited = false;
+    loop {
+        if !is_edited {
+            is_edited = tokio::select! {
+                edited = next_object(&mut stream, CONFIG_MAP) => {
+                    let Some(live) = edited else { return };
+                    *ctx.stores.config_map.lock().await = live;
+                    true
+                }
+                () = tokio::time::sleep(retry_interval) => false,
+            };
+        }
+        let loaded = load_beside_watch(&mut stream, is_edited, &ctx).await;
+        let Some((is_activated, is_edited_again)) = loaded else { return };
+        if is_activated {
+            trigger.enqueue_all();
+        }
+        is_edited = is_edited_again;
+    }
+}
+
+/// Loads an edit, or tries again what the API server refused, and takes edits from the watch meanwhile: a content that is
+/// replaced before it is stored must not reach a group. Returns whether something was activated, and whether there was
+/// another edit; `None` when the watch has ended.
+async fn load_beside_watch(
+    stream: &mut (impl Stream<Item = watcher::Result<Option<ConfigMap>>> + Unpin),
+    is_edited: bool,
+    ctx: &Arc<Context>,
+) -> Option<(bool, bool)> {
+    let (load_ctx, mut is_edited_again) = (ctx.clone(), false);
+    let mut load = tokio::spawn(async move {
+        if !is_edited {
+            return retry(&load_ctx).await;
+        }
+        reload(&load_ctx).await;
+        true
+    });
     loop {
         tokio::select! {
-            edited = next_object(&mut stream, CONFIG_MAP) => {
-                let Some(live) = edited else { return };
-                *ctx.stores.config_map.lock().await = live;
-                reload(&ctx).await;
-            }
-            () = tokio::time::sleep(retry_interval) => {
-                if !retry(&ctx).await {
-                    continue;
-                }
+            loaded = &mut load => return Some((loaded.ok()?, is_edited_again)),
+            edited = next_object(stream, CONFIG_MAP) => {
+                *ctx.stores.config_map.lock().await = edited?;
+                is_edited_again = true;
             }
         }
-        trigger.enqueue_all();
     }
 }
 

@@ -81,11 +81,20 @@ pub(super) async fn store_now(
         if !ctx.can_write() {
             return StoreResult::Stored;
         }
-        if ctx.stores.config_map.lock().await.as_present().and_then(|map| map.data.as_ref()) != live.data.as_ref() {
+        if is_replaced(live, ctx).await {
             return StoreResult::Superseded;
         }
     }
-    StoreResult::Stored
+    match is_replaced(live, ctx).await {
+        true => StoreResult::Superseded,
+        false => StoreResult::Stored,
+    }
+}
+
+/// Whether the ConfigMap has another content by now.
+async fn is_replaced(live: &ConfigMap, ctx: &Context) -> bool {
+    let present = ctx.stores.config_map.lock().await;
+    present.as_present().and_then(|map| map.data.as_ref()) != live.data.as_ref()
 }
 
 /// Why a content is not used that a rollout takes to the groups.

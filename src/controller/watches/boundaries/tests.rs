@@ -308,12 +308,17 @@ fn context(client: Client) -> Arc<Context> {
     ctx
 }
 
-/// An admin edits which field is restricted, and the key `rollout`.
-async fn edit(ctx: &Arc<Context>, field: &str, policy: Option<&str>) {
+/// The ConfigMap with a restricted field, and the key `rollout`.
+fn config_map(field: &str, policy: Option<&str>) -> ConfigMap {
     let boundaries = ("boundaries".to_owned(), format!("restricted: [spec.eks.{field}]"));
     let policy = policy.map(|text| ("rollout".to_owned(), text.to_owned()));
     let data = Some([boundaries].into_iter().chain(policy).collect());
-    *ctx.stores.config_map.lock().await = Lookup::Present(ConfigMap { data, ..ConfigMap::default() });
+    ConfigMap { data, ..ConfigMap::default() }
+}
+
+/// An admin edits which field is restricted, and the key `rollout`.
+async fn edit(ctx: &Arc<Context>, field: &str, policy: Option<&str>) {
+    *ctx.stores.config_map.lock().await = Lookup::Present(config_map(field, policy));
     tokio::time::timeout(Duration::from_secs(5), reload(ctx)).await.expect("no edit waits");
 }
 
@@ -351,6 +356,43 @@ async fn content_that_cannot_be_stored_is_not_active_and_does_not_delay_later_ed
     *denied.lock().unwrap() = "nothing";
     reload(&ctx).await;
     assert_eq!((refusal(&ctx), stored.lock().unwrap().len()), (None, 2));
+}
+
+/// An admin corrects an edit that the API server has not stored yet. Groups of the first wave would take the first edit, and
+/// replace nodes for it.
+#[tokio::test]
+async fn edit_that_is_replaced_before_it_is_stored_reaches_no_group() {
+    let (watch, mut edits) = futures::channel::mpsc::unbounded::<watcher::Result<Option<ConfigMap>>>();
+    let stored = Arc::new(Mutex::new(Vec::<Value>::new()));
+    let (log, correction) = (stored.clone(), Arc::new(Mutex::new(Some(config_map("minSize", POLICY)))));
+    let ctx = context(crate::k8s::fake::client(move |call| match call.route() {
+        ("GET", path) if path.ends_with("boundariesrevisions") => {
+            let items = log.lock().unwrap().clone();
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+        }
+        ("POST", path) if path.ends_with("boundariesrevisions") => {
+            if let Some(correction) = correction.lock().unwrap().take() {
+                watch.unbounded_send(Ok(Some(correction))).expect("the watch goes on");
+                return crate::k8s::fake::failure(500, "InternalError", "try again");
+            }
+            log.lock().unwrap().push(call.body.clone());
+            (201, call.body.clone())
+        }
+        ("GET", _) => crate::k8s::fake::failure(404, "NotFound", "there is none"),
+        _ => crate::k8s::fake::failure(403, "Forbidden", "not now"),
+    }));
+    *ctx.stores.config_map.lock().await = Lookup::Present(config_map("maxSize", POLICY));
+    for is_replaced in [true, false] {
+        let loaded = load_beside_watch(&mut edits, true, &ctx);
+        let loaded = tokio::time::timeout(Duration::from_secs(20), loaded).await.expect("no edit waits");
+        let (_, is_edited_again) = loaded.expect("the watch goes on");
+        assert_eq!(is_edited_again, is_replaced, "the correction is loaded next");
+        let is_unknown = ctx.stores.boundaries.get().source == BoundariesSource::Unknown;
+        assert_eq!(is_unknown, is_replaced, "no group may use the first edit");
+    }
+    assert_eq!(refusal(&ctx), None);
+    let stored = stored.lock().unwrap();
+    assert!(stored.len() == 1 && stored[0].to_string().contains("minSize"), "{stored:?}");
 }
 
 /// An edit with waves is stored before groups see it. It must not wait until a revision without waves can be stored.
