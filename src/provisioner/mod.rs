@@ -72,4 +72,9 @@ pub(crate) trait Provisioner: Sync {
     fn cluster_field(&self) -> &'static str;
     /// The cluster of the resources that the status records for a group, created or about to be; `None` without any.
     fn recorded_cluster(&self, id: &GroupId, status: &InstanceGroupStatus) -> Option<String>;
+    /// A resource with nodes or pods that AWS shows for a group by its tags, whatever the status records; `None` without any.
+    ///
+    /// # Errors
+    /// A read from AWS failed.
+    async fn tagged_resource(&self, o: &Observer<'_>, id: &GroupId, cluster: &str) -> ObserveResult<Option<String>>;
 }

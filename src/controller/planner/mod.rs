@@ -2,6 +2,7 @@
 
 mod detached_nodes;
 mod merged;
+mod other_provisioner;
 mod policy_checks;
 mod region;
 mod uncordon_unplanned;
@@ -209,7 +210,9 @@ impl Planner {
             }
         };
         let status = group.status.clone().unwrap_or_default();
+        let other = self.other_provisioner(id, &status, merged, observer).await?;
         let problem = provisioner_changed(&status, provisioner_kind(&merged.spec))
+            .or_else(|| other.map(|other| other.spec_error()))
             .or_else(|| cluster_changed(id, &status, merged, provisioner));
         let PolicyErrors { violations, exceeded_quotas } = policy_errors(id, merged, context);
         errors.extend(repeated_taints(merged));
@@ -329,12 +332,17 @@ impl Planner {
         let settings = &self.settings;
         let provisioner = dispatch::for_kind(kind.unwrap_or(ProvisionerKind::Eks));
         let region = &self.inventory.aws().region;
+        let other = match &merged {
+            Some(merged) => self.other_provisioner(id, &status, merged, observer).await?,
+            None => None,
+        };
         let mut blocked = self
             .blocked_by_region(id)
             .await?
             .or_else(|| recorded_cluster::blocked_outside_cluster(id, &self.node_index, region))
             .or_else(|| recorded_cluster::blocked_deletion(id, &status, merged.as_ref(), provisioner, settings))
-            .or_else(|| if kind.is_none() { blocked_by_unknown_provisioner(id, &status) } else { None });
+            .or_else(|| if kind.is_none() { blocked_by_unknown_provisioner(id, &status) } else { None })
+            .or_else(|| other.map(|other| other.blocked_deletion(id)));
         // Answers about the other resources would prove nothing. The cached answer is shared by all groups.
         if let (None, Some(cluster)) = (&blocked, provisioner.recorded_cluster(id, &status))
             && self.inventory.cluster(&cluster).await.map_err(ObserveError::Aws)?.is_none()

@@ -138,16 +138,19 @@ pub(super) fn blocked_by_unknown_provisioner(id: &GroupId, status: &InstanceGrou
     id.has_finalizer.then(|| blocked_plan(id, StalledReason::InvalidSpec, message))
 }
 
+/// Whether the status records a resource. One that EKS is still creating, or failed to create, has no scaling group yet. A
+/// user may have removed the name of one.
+pub(super) fn records_resources(status: &InstanceGroupStatus) -> bool {
+    status.active_scaling_group_name.as_ref().is_some_and(|name| !name.is_empty())
+        || status.managed.as_ref().is_some_and(|managed| *managed != ManagedAttributes::default())
+        || status.fargate.as_ref().is_some_and(|fargate| !fargate.profiles.is_empty())
+}
+
 /// Rejects a change of the provisioner once resources are recorded: the new provisioner would not remove the resources of
 /// the old one.
 pub(super) fn provisioner_changed(status: &InstanceGroupStatus, desired: Option<ProvisionerKind>) -> Option<SpecError> {
     let (recorded, desired) = (recorded_provisioner(status)?, desired?);
-    // A resource that EKS is still creating, or failed to create, has no scaling group yet. A user may have removed the
-    // name of one.
-    let has_resources = status.active_scaling_group_name.as_ref().is_some_and(|name| !name.is_empty())
-        || status.managed.as_ref().is_some_and(|managed| *managed != ManagedAttributes::default())
-        || status.fargate.as_ref().is_some_and(|fargate| !fargate.profiles.is_empty());
-    (has_resources && recorded != desired).then(|| {
+    (records_resources(status) && recorded != desired).then(|| {
         let rule = format!("cannot replace {recorded}, which created the resources of this group");
         let remedy = format!("restore {recorded}, or delete the group and create a new one");
         SpecError::invalid("spec.provisioner", desired, rule, remedy)

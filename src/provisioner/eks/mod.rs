@@ -278,6 +278,13 @@ impl Provisioner for Eks {
         // The cluster's name does not depend on the region.
         remaining_resources::recorded_names(id, status, "").map(|recorded| recorded.cluster)
     }
+
+    async fn tagged_resource(&self, o: &Observer<'_>, id: &GroupId, cluster: &str) -> ObserveResult<Option<String>> {
+        let form = observe::unrecorded::form_in_use(o, cluster, id).await?;
+        let names = GroupNames::new(cluster, &id.namespace, &id.name);
+        let name = form.map(|form| names.scaling_group_in(form, &o.inventory.aws().region));
+        Ok(name.map(|name| format!("the scaling group {name}")))
+    }
 }
 
 /// The cluster in which the controller searches for the resources of a group that is being deleted, if its status does

@@ -165,6 +165,11 @@ impl Provisioner for Fargate {
     fn recorded_cluster(&self, _: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
         ownership::recorded_cluster(status).cloned()
     }
+
+    async fn tagged_resource(&self, o: &Observer<'_>, id: &GroupId, cluster: &str) -> ObserveResult<Option<String>> {
+        let found = observe::tagged_profile(o, id, cluster).await?;
+        Ok(found.map(|name| format!("the Fargate profile {name}")))
+    }
 }
 
 /// The public subnets of a new group, which are reported beside errors of its fields. What cannot be read is not reported:

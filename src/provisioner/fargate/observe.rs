@@ -19,7 +19,7 @@ use crate::aws::fargate::{FargateProfile, ProfileStatus, RouteTable};
 use crate::aws::{AccessEntry, NewAccessEntry, Role, Tag};
 use crate::index::profile_queue::QueuePosition;
 use crate::index::shared_entries::{EntryDisposition, entries_to_remove, entry_disposition};
-use crate::ownership::{has_foreign_tags, has_ownership_tags};
+use crate::ownership::{has_foreign_tags, has_ownership_tags, ownership_tags};
 use crate::provisioner::observe::network::network;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::provisioner::rejected_fields::Part;
@@ -234,6 +234,18 @@ async fn read_profiles(
     let age = |name: &String| if listed.contains(name) { profile_age } else { profile_age.min(list_age) };
     let found = names.iter().map(|name| o.inventory.fargate_profile(cluster, name, age(name)));
     Ok(try_join_all(found).await.map_err(aws)?.into_iter().flatten().collect())
+}
+
+/// The name of a profile with the group's tags, whatever the status records.
+pub(super) async fn tagged_profile(o: &Observer<'_>, id: &GroupId, cluster: &str) -> ObserveResult<Option<String>> {
+    let (tags, no_status, max_age) = (ownership_tags(cluster, id), InstanceGroupStatus::default(), o.max_cache_age);
+    for names in ProfileNames::all(cluster, id, &o.inventory.aws().region) {
+        let found = read_profiles(o, cluster, &names, &no_status, (max_age, max_age)).await?;
+        if let Some(own) = found.into_iter().find(|profile| has_ownership_tags(&profile.tags, &tags)) {
+            return Ok(Some(own.name));
+        }
+    }
+    Ok(None)
 }
 
 /// Splits previous roles into those whose entry is removed and those whose entry is kept and recorded. Other groups that

@@ -198,6 +198,11 @@ impl Provisioner for EksManaged {
     fn recorded_cluster(&self, _: &GroupId, status: &InstanceGroupStatus) -> Option<String> {
         names::recorded_nodegroups(status).next().map(|name| name.cluster)
     }
+
+    async fn tagged_resource(&self, o: &Observer<'_>, id: &GroupId, cluster: &str) -> ObserveResult<Option<String>> {
+        let found = observe::tagged_nodegroup(o, id, cluster).await?;
+        Ok(found.map(|name| format!("the node group {name}")))
+    }
 }
 
 /// Whether a recorded node group that EKS does not show may have been created right before the deletion.

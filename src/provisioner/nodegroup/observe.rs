@@ -13,13 +13,14 @@ use super::drift::immutable_drift;
 use super::health::{POD_EVICTION_FAILURE, SCALING_GROUP_NOT_FOUND, is_failed};
 use super::names;
 use super::observed::{ObservedNodegroup, ObservedState, partition};
-use super::ownership::{self, Owner, UnprovenNodegroup};
+use super::ownership::{self, Owner, UnprovenNodegroup, to_tags};
 use super::resolve::{self, ClusterNetwork, References, ResolvedGroup};
 use super::sharing::classify_owner;
 use crate::api::spec_error::SpecError;
 use crate::api::{GroupId, InstanceGroupStatus};
 use crate::aws::nodegroup::{Nodegroup, NodegroupName, NodegroupStatus};
 use crate::aws::{AwsErrorKind, AwsResult};
+use crate::ownership::{has_ownership_tags, ownership_tags};
 use crate::plan::Drift;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::provisioner::{join_times, observe};
@@ -267,6 +268,18 @@ pub(super) async fn with_derived(
         }
     }
     Ok(names)
+}
+
+/// The name of a node group with the group's tags, whatever the status records.
+pub(super) async fn tagged_nodegroup(o: &Observer<'_>, id: &GroupId, cluster: &str) -> ObserveResult<Option<String>> {
+    let tags = ownership_tags(cluster, id);
+    for name in with_derived(o, Vec::new(), cluster, id).await? {
+        let found = read_nodegroup(o, &name).await?;
+        if found.is_some_and(|found| has_ownership_tags(&to_tags(&found.tags), &tags)) {
+            return Ok(Some(name.nodegroup));
+        }
+    }
+    Ok(None)
 }
 
 async fn read_nodegroup(o: &Observer<'_>, name: &NodegroupName) -> ObserveResult<Option<Nodegroup>> {
