@@ -383,12 +383,12 @@ pub struct ManagedAttributes {
     /// The controller set tags with these keys on the scaling group.
     #[serde(deserialize_with = "lenient_list", skip_serializing_if = "Vec::is_empty")]
     pub tags: Vec<String>,
-    /// The running instances have these tags from the spec; only while tags change in place. Instances that are
-    /// launched get those of the scaling group.
+    /// The running instances got these tags from the spec when tags last changed in place. Instances that are launched get
+    /// those of the scaling group.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub instance_tags: Option<BTreeMap<String, String>>,
-    /// A change of the running instances whose end is not recorded may have set these values of tags, by key. An empty
-    /// list stands for a tag that it may have removed.
+    /// A change of the running instances whose end is not recorded may have set these values of tags, by key, or the spec
+    /// dropped them while tags did not change in place. An empty list stands for a tag that it may have removed.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "BTreeMap::is_empty")]
     pub started_instance_tags: BTreeMap<String, BTreeSet<String>>,
     /// The controller set the lifecycle hooks with these names.

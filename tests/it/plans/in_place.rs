@@ -467,7 +467,29 @@ fn instances_get_all_tags_once_when_the_group_asks_for_it_first() {
     let done = after(asks);
     assert!(tagged(&done.plan()).is_empty());
     let without = after(done.with(|s| s.resolved = with_tags("[]", "{key: cost, value: b}")));
-    assert!(tagged(&after(without.clone()).plan()).is_empty() && status(&without).get("instanceTags").is_none());
+    assert!(tagged(&after(without.clone()).plan()).is_empty());
+    assert_eq!(status(&without)["instanceTags"], serde_json::json!({"cost": "a"}), "the instances still have it");
+}
+
+/// A tag that the spec dropped while tags did not change in place would stay on the instances, also once they do again.
+#[test]
+fn tags_that_were_dropped_without_in_place_are_removed_once_it_lists_tags_again() {
+    let with = |scenario: &Scenario, in_place: &str, tags: &str| {
+        let resolved = with_tags(in_place, tags);
+        scenario.clone().with(|s| s.resolved = resolved)
+    };
+    let settled = after(after(converged_with(with_tags(TAGS, "{key: cost, value: a}, {key: stage, value: test}"))));
+    let without = after(with(&settled, "[]", "{key: cost, value: b}, {key: old, value: x}"));
+    let dropped = after(with(&without, "[]", "{key: cost, value: b}"));
+    for scenario in [&without, &dropped] {
+        assert!(tagged(&scenario.plan()).is_empty(), "the instances keep the tags of their launch");
+    }
+    let values = |s: &Scenario| s.status.managed.clone().map(|managed| managed.started_instance_tags);
+    assert_eq!(values(&after(dropped.clone())), values(&dropped), "nothing more is recorded");
+    let back = with(&dropped, TAGS, "{key: cost, value: b}");
+    let removed = ["old=x", "stage=test"].map(str::to_owned).to_vec();
+    assert_eq!(tagged(&back.plan()), [(vec!["cost=b".to_owned()], removed)]);
+    assert_eq!(after(back).plan().steps, []);
 }
 
 /// The process may stop after it tagged the instances, or the spec may change before it recorded that: the write of the

@@ -17,27 +17,33 @@ use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::rotation::in_place;
 use crate::provisioner::rejected_fields::Part;
 
-/// The tags that the running instances have, as the status records it; `None` while tags do not change in place.
+/// The tags that the running instances have, as the status records it; `None` before tags change in place for the first time.
+/// They stay recorded while tags do not change in place, because they may again.
 ///
 /// At first it is not known what the instances were launched with. Then only the tags that the spec no longer has are
 /// recorded, so that those are removed and all others are set.
 pub(crate) fn recorded(input: &PlanInput, old: &ManagedAttributes) -> Option<BTreeMap<String, String>> {
-    if is_broken(input) {
-        return old.instance_tags.clone();
-    }
-    if !in_place::fields(input.resolved).contains(&InPlaceField::Tags) {
-        return None;
-    }
-    let desired = desired(input.resolved);
     // An answer of AWS may be older than the scaling group: what its instances have stays recorded.
-    if old.instance_tags.is_some() {
+    if old.instance_tags.is_some() || !changes_in_place(input) {
         return old.instance_tags.clone();
     }
-    let Some(group) = &input.observed.scaling_group else { return Some(desired) };
-    let is_left =
-        |tag: &&Tag| old.tags.contains(&tag.key) && !tag_map(&input.resolved.tags).contains_key(tag.key.as_str());
-    let left = group.tags.iter().filter(is_left);
-    Some(left.map(|tag| (tag.key.clone(), tag.value.clone())).collect())
+    let Some(group) = &input.observed.scaling_group else { return Some(desired(input.resolved)) };
+    Some(dropped(input, group, old).map(|tag| (tag.key.clone(), tag.value.clone())).collect())
+}
+
+/// The tags that the controller set on the scaling group and that the spec no longer has. Instances may have them.
+fn dropped<'a>(
+    input: &'a PlanInput,
+    group: &'a ScalingGroup,
+    old: &'a ManagedAttributes,
+) -> impl Iterator<Item = &'a Tag> {
+    let desired = tag_map(&input.resolved.tags);
+    group.tags.iter().filter(move |tag| old.tags.contains(&tag.key) && !desired.contains_key(tag.key.as_str()))
+}
+
+/// Whether tags change on the running instances. They do not while that, or the tags, cannot be known.
+fn changes_in_place(input: &PlanInput) -> bool {
+    !is_broken(input) && in_place::fields(input.resolved).contains(&InPlaceField::Tags)
 }
 
 /// Whether a field that decides the tags, or whether they change in place, cannot be used. The recorded tags then stay.
@@ -45,17 +51,26 @@ fn is_broken(input: &PlanInput) -> bool {
     input.resolved.broken.contains(Part::Tags) || input.resolved.broken.contains(Part::Rotation)
 }
 
-/// The values that an unfinished change may have set; no value for a tag that it may have removed. Empty while tags do
-/// not change in place.
+/// The values that an unfinished change may have set, and those that the spec dropped while tags did not change in place; no
+/// value for a tag that a change may have removed. Empty before tags change in place for the first time.
 pub(crate) fn recorded_start(input: &PlanInput, old: &ManagedAttributes) -> BTreeMap<String, BTreeSet<String>> {
-    let is_recorded = recorded(input, old).is_some();
-    if is_recorded { old.started_instance_tags.clone() } else { BTreeMap::new() }
+    if recorded(input, old).is_none() {
+        return BTreeMap::new();
+    }
+    let mut values = old.started_instance_tags.clone();
+    let is_off = !is_broken(input) && !changes_in_place(input);
+    if let Some(group) = input.observed.scaling_group.as_ref().filter(|_| is_off) {
+        for tag in dropped(input, group, old) {
+            values.entry(tag.key.clone()).or_default().insert(tag.value.clone());
+        }
+    }
+    values
 }
 
 /// Changes the tags of the running instances, once the scaling group has the new ones.
 pub(crate) fn change(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) {
     let managed = input.status.managed.clone().unwrap_or_default();
-    let Some(given) = recorded(input, &managed).filter(|_| !is_broken(input)) else { return };
+    let Some(given) = recorded(input, &managed).filter(|_| changes_in_place(input)) else { return };
     let desired = desired(input.resolved);
     let started = &managed.started_instance_tags;
     if (given == desired && started.is_empty()) || builder.has_changes() {
@@ -102,10 +117,7 @@ fn writes(
     resolved: &ResolvedGroup,
 ) -> (Vec<Tag>, Vec<Tag>) {
     let tag = |(key, value): (&String, &String)| Tag { key: key.clone(), value: value.clone() };
-    let may_differ = |key: &String, value: &String| {
-        given.get(key) != Some(value)
-            || started.get(key).is_some_and(|values| values.is_empty() || values.iter().any(|v| v != value))
-    };
+    let may_differ = |key: &String, value: &String| given.get(key) != Some(value) || started.contains_key(key);
     let set = desired.iter().filter(|(key, value)| may_differ(key, value)).map(tag).collect();
     // A user who can write the status could name tags that prove the owner of the instances.
     let is_of_group = |key: &str| resolved.tags.iter().any(|tag| tag.key == key) || key.starts_with("aws:");
