@@ -315,6 +315,13 @@ fn delete_outgoing(
                     format!("EKS is working on the node group {}; it is deleted after that", group.name().nodegroup);
                 builder.set_outcome_once(waiting(Phase::Rotating, message));
             }
+            _ if has_unseen_nodes(group) => {
+                let message = format!(
+                    "AWS does not show the scaling group of the node group {}, which is deleted once its nodes are known to be drained",
+                    group.name().nodegroup
+                );
+                builder.set_outcome_once(waiting(Phase::Rotating, message));
+            }
             _ if !has_ownership_tags(&to_tags(&group.nodegroup.tags), &input.resolved.ownership_tags) => {
                 tag_before_delete(input, group, builder);
             }
@@ -331,6 +338,15 @@ fn delete_outgoing(
     let names: Vec<_> = outgoing.iter().map(|group| group.name().nodegroup.clone()).collect();
     let message = format!("the node group {} is ready; EKS is deleting {}", current.name().nodegroup, names.join(", "));
     builder.set_outcome_once(waiting(Phase::Rotating, message));
+}
+
+/// Whether the answer of AWS lacks a scaling group that EKS names and does not report as lost. Which nodes it has is then not
+/// known.
+fn has_unseen_nodes(group: &ObservedNodegroup) -> bool {
+    let found = &group.nodegroup;
+    let is_lost = found.issues.iter().any(|issue| issue.code == health::SCALING_GROUP_NOT_FOUND);
+    let has_failed = matches!(found.status, NodegroupStatus::CreateFailed | NodegroupStatus::DeleteFailed);
+    group.scaling_groups.len() < found.scaling_groups.len() && !is_lost && !has_failed
 }
 
 /// Tags an outgoing node group that lost the tags of this group, or never had them. Ownership stays provable, and the

@@ -1643,6 +1643,27 @@ fn pods_of_an_instance_without_a_node_keep_the_outgoing_nodegroup() {
     assert!(steps(&scenario).contains(&"DeleteNodegroup"));
 }
 
+/// An answer of AWS may lack a scaling group. Without known nodes, the node group would be deleted with all of them at once,
+/// and EKS drains them by its own limits.
+#[test]
+fn outgoing_nodegroup_stays_while_its_scaling_group_is_not_shown() {
+    let (before, after) = (resolve_spec(""), "eks-managed: {configuration: {instanceType: m5.xlarge}}");
+    let deletes = |change: fn(&mut ObservedNodegroup)| {
+        let mut outgoing = existing_nodegroup(&before, 1);
+        outgoing.members.clear();
+        change(&mut outgoing);
+        let scenario = Scenario::new(vec![outgoing, existing_nodegroup(&resolve_spec(after), 3)], after);
+        scenario.step_names().contains(&"DeleteNodegroup")
+    };
+    assert!(deletes(|_| {}), "its scaling group has no instances");
+    assert!(!deletes(|group| group.scaling_groups.clear()));
+    let is_deleted_after_the_loss = deletes(|group| {
+        group.scaling_groups.clear();
+        group.nodegroup.issues = vec![issue("AutoScalingGroupNotFound")];
+    });
+    assert!(is_deleted_after_the_loss, "EKS says that it is gone");
+}
+
 #[test]
 fn values_that_eks_always_refuses_are_rejected() {
     let errors = |configuration: &str| {
