@@ -149,8 +149,8 @@ pub(super) fn wait(view: &RolloutView, group: &GroupView, index: usize, now: Tim
     }
     let (target, is_approved) = (&view.target.name, is_approved(view, group));
     if let Some(approval) = missing_approval(view, group, index, now) {
-        let message =
-            format!("{target} reaches the group in wave {}, which waits for {approval}", view.policy.waves[index].name);
+        let (change, wave) = (view.target_with_release(), &view.policy.waves[index].name);
+        let message = format!("{change} reaches the group in wave {wave}, which waits for {approval}");
         return Some(Wait { reason: WaitReason::WaveNotOpen, message });
     }
     let deadline = deadline(view, group, index).filter(|deadline| now < *deadline);
@@ -190,14 +190,17 @@ pub(super) fn closed_reason(view: &RolloutView, group: &GroupView, now: Timestam
     closing.map(|(_, why)| format!("the rollout of {}: {why}", view.target.name))
 }
 
+/// The window that the tenant names in place of the admin's, if it can be parsed.
+pub(super) fn own_window(group: &GroupView) -> Option<Window> {
+    annotation_value(group, annotation::WINDOW).and_then(|text| parse_window(text).ok())
+}
+
 fn closing(view: &RolloutView, group: &GroupView, index: usize, now: Timestamp) -> Option<(WaitReason, String)> {
     if is_approved(view, group) {
         return closed(&[], view, now);
     }
     let may_choose = deadline(view, group, index).is_some_and(|deadline| now < deadline);
-    let own =
-        annotation_value(group, annotation::WINDOW).filter(|_| may_choose).and_then(|text| parse_window(text).ok());
-    let own: Vec<Window> = own.into_iter().collect();
+    let own: Vec<Window> = own_window(group).filter(|_| may_choose).into_iter().collect();
     match own.is_empty() {
         true => closed(&[&view.policy.windows, &view.policy.waves[index].windows], view, now),
         false => closed(&[&own], view, now),

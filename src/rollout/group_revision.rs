@@ -5,6 +5,7 @@ use jiff::{SignedDuration, Timestamp};
 use super::gates;
 use super::group::GroupView;
 use super::impact::RevisionImpact;
+use super::opening;
 use super::view::{RolloutEnd, RolloutView, StoredRevision};
 use super::wait::{RotationBlock, Wait, WaitReason};
 use crate::api::{RolloutPhase, RolloutRecord, WaveState, rfc3339};
@@ -304,7 +305,9 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
         if is_paused && !view.is_wave_open(index, input.now) {
             let text = format!(
                 "{} was paused on this group, which continues when wave {} of {} opens",
-                own.name, view.policy.waves[index].name, view.target.name
+                own.name,
+                view.policy.waves[index].name,
+                view.target_with_release()
             );
             return wait(own, WaitReason::WaveNotOpen, text);
         }
@@ -368,10 +371,10 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
         _ if !is_approved && !view.is_wave_open(index, input.now) => {
             let (position, count) = (index + 1, view.policy.waves.len());
             let text = format!(
-                "{} reaches the group in wave {} ({position} of {count}), which is not open yet; until then it keeps {}{}",
-                view.target.name,
+                "{} reaches the group in wave {} ({position} of {count}), which is not open yet{}{}",
+                view.target_with_release(),
                 wave.name,
-                own.name,
+                opening::describe(view, group, index, &own.name, input.now),
                 gates::possible_deferral(view, group)
             );
             wait(own, WaitReason::WaveNotOpen, text)

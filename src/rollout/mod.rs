@@ -13,6 +13,7 @@ mod ignored;
 mod images;
 mod impact;
 mod new_images;
+mod opening;
 mod patience;
 mod pending_groups;
 mod progress;

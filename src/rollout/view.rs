@@ -283,6 +283,14 @@ impl RolloutView {
         self.status.phase.unwrap_or(RolloutPhase::Assessing)
     }
 
+    /// The target as messages for tenants name it: with its release, if the ConfigMap names one.
+    pub(super) fn target_with_release(&self) -> String {
+        match &self.policy.release {
+            Some(release) => format!("{} (release {release})", self.target.name),
+            None => self.target.name.clone(),
+        }
+    }
+
     /// Whether groups switch to the target without waves: it is the first revision, or it has the content that was
     /// complete before, which makes it a return. A predecessor that a user deleted changes nothing.
     pub(crate) fn is_return(&self) -> bool {

@@ -105,6 +105,7 @@ mod history_faults;
 mod images;
 mod judges;
 mod lost_key;
+mod openings;
 mod orders;
 mod properties;
 mod simulated_cluster;

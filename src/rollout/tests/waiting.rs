@@ -10,7 +10,7 @@ use crate::boundaries::Wave;
 use crate::util::calendar::{WindowState, window_state};
 
 /// What the time alone decides, as text: until when the change is urgent, whether the cluster's delay is over, and for each
-/// wave whether its windows are open and tenants may still put the change off.
+/// wave whether its windows are open, whether tenants may still put the change off, and whether its soak lasts.
 fn decided_by_time(cluster: &SimulatedCluster) -> String {
     let Some(view) = cluster.clone().view() else { return String::new() };
     let (policy, now) = (&view.policy, cluster.now);
@@ -19,7 +19,9 @@ fn decided_by_time(cluster: &SimulatedCluster) -> String {
         let is_open = window_state(&[&policy.windows, &wave.windows], &policy.freezes, now) == WindowState::Open;
         let status = view.status.waves.iter().find(|status| status.name == wave.name);
         let opened = status.and_then(|status| status.opened.as_ref()?.parse::<Timestamp>().ok());
-        (is_open, opened.is_some_and(|opened| now < opened + policy.deferral_of("team")))
+        let settled = status.and_then(|status| status.settled.as_ref()?.parse::<Timestamp>().ok());
+        let may_defer = opened.is_some_and(|opened| now < opened + policy.deferral_of("team"));
+        (is_open, may_defer, settled.is_some_and(|settled| now < settled + wave.soak))
     };
     let waves: Vec<_> = policy.waves.iter().map(of_wave).collect();
     format!("{:?} {is_delayed} {waves:?}", view.urgent_until(now))
