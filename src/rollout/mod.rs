@@ -33,7 +33,7 @@ pub(crate) use content_diff::changes;
 pub(crate) use gates::urgent_until;
 pub(crate) use group::{GroupView, corrected_record, drain_blocker};
 pub(crate) use group_revision::{DecisionInput, RevisionDecision, RevisionSwitch, SwitchReason, choose};
-pub(crate) use ignored::{empty_waves, knows_all_groups, unknown_groups, unknown_waves};
+pub(crate) use ignored::{LateOrders, empty_waves, knows_all_groups, late_orders, unknown_groups, unknown_waves};
 pub(crate) use images::{Images, image_changes, is_of_aws};
 pub(crate) use impact::{KnownImpact, RevisionImpact};
 pub(crate) use new_images::{is_confirmed, may_move_images, moved, with_images, without_images};

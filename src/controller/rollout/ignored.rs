@@ -1,14 +1,19 @@
-//! Reports to an admin what has no effect on the rollout: orders about waves that it does not have, or about groups
-//! that do not exist, and waves without groups.
+//! Reports to an admin what has no effect on the rollout: orders about waves that it does not have, about groups
+//! that do not exist, or for an older revision, and waves without groups.
 
 use std::collections::BTreeSet;
 
+use jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
 
+use super::event_target;
+use crate::api::BoundariesRevision;
 use crate::controller::context::{Context, publish_event};
 use crate::k8s::EventTarget;
 use crate::plan::{Event, EventReason};
-use crate::rollout::{GroupSummary, RolloutView, empty_waves, knows_all_groups, unknown_groups, unknown_waves};
+use crate::rollout::{
+    GroupSummary, LateOrders, RolloutView, empty_waves, knows_all_groups, late_orders, unknown_groups, unknown_waves,
+};
 
 /// Publishes what has no effect on the ConfigMap, and what concerns orders on the revision as well. `reported` has what
 /// was published before.
@@ -36,6 +41,27 @@ pub(super) async fn publish(
     }
 }
 
+/// Publishes the orders that came too late for an older revision, on that one and on the ConfigMap. `reported` has what was
+/// published before.
+pub(super) async fn publish_late_orders(
+    ctx: &Context,
+    view: &RolloutView,
+    stored: &[BoundariesRevision],
+    reported: &mut BTreeSet<String>,
+    now: Timestamp,
+) {
+    let found = late_orders(stored, &view.target, now);
+    reported.retain(|old| found.iter().any(|late| late.message == *old));
+    for LateOrders { name, uid, message } in found {
+        if !reported.insert(message.clone()) {
+            continue;
+        }
+        let event = Event::warning(EventReason::BoundariesWarning, message);
+        publish_event(&ctx.boundaries_target().await, &event, ctx).await;
+        publish_event(&event_target(ctx, &name, &uid), &event, ctx).await;
+    }
+}
+
 /// Orders without effect on a rollout that is under way. When it is over, the waves may be renamed; of a policy that
 /// cannot be read, they are unknown.
 fn ignored_orders(ctx: &Context, view: &RolloutView) -> Vec<String> {
@@ -56,23 +82,33 @@ fn ignored_orders(ctx: &Context, view: &RolloutView) -> Vec<String> {
 mod tests {
     use std::sync::{Arc, Mutex};
 
+    use serde_json::json;
+
     use super::super::tests::open_rollout;
     use super::*;
+    use crate::api::rfc3339;
+    use crate::controller::fake::TestContext;
     use crate::rollout::WaveSummary;
 
-    /// A user who patches the orders with a misspelled name, or an admin whose selector matches nothing, would wait without
-    /// a word. Each poll finds it again, and a full log of events hides the rest.
-    #[tokio::test]
-    async fn orders_and_waves_without_effect_are_published_once() {
+    /// A context, with the kinds and notes of its events.
+    fn context() -> (TestContext, Arc<Mutex<Vec<String>>>) {
         let events = Arc::new(Mutex::new(vec![]));
         let log = events.clone();
-        let mut test = crate::controller::fake::context(crate::k8s::fake::client(move |call| {
+        let test = crate::controller::fake::context(crate::k8s::fake::client(move |call| {
             let about = call.body["regarding"]["kind"].as_str().unwrap_or_default().to_owned();
             if call.path.contains("/events") {
                 log.lock().unwrap().push(format!("{about} {}", call.body["note"]));
             }
             (201, call.body)
         }));
+        (test, events)
+    }
+
+    /// A user who patches the orders with a misspelled name, or an admin whose selector matches nothing, would wait without
+    /// a word. Each poll finds it again, and a full log of events hides the rest.
+    #[tokio::test]
+    async fn orders_and_waves_without_effect_are_published_once() {
+        let (mut test, events) = context();
         let mut view = open_rollout("waves: [{name: canary, namespaces: 'tier = test'}, {name: rest}]");
         view.orders.approved = vec!["canry".into()];
         view.orders.without = vec!["team/web".into(), "team/wbe".into()];
@@ -118,5 +154,34 @@ mod tests {
         view.orders.approved = vec!["canry".into()];
         view.policy_problem = Some("the policy cannot be read".into());
         assert_eq!(ignored_orders(&test.ctx, &view), [""; 0], "the waves are unknown");
+    }
+
+    /// A user who patched an older revision looks at that one, and an admin at the ConfigMap.
+    #[tokio::test]
+    async fn orders_for_an_older_revision_are_published_once() {
+        let (test, events) = context();
+        let view = open_rollout("waves: [{name: all}]");
+        let now = Timestamp::now();
+        let revision = |number: i64, orders: serde_json::Value| -> BoundariesRevision {
+            let fields = json!({"f:spec": {"f:orders": {"f:approved": {}}}});
+            let written = json!({"manager": "kubectl", "time": rfc3339(now), "operation": "Update", "fieldsV1": fields});
+            let (name, created) = (format!("r{number}"), "2026-01-01T00:00:00Z");
+            let metadata = json!({"name": name, "uid": "u", "creationTimestamp": created, "managedFields": [written]});
+            let object = json!({
+                "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "BoundariesRevision", "metadata": metadata,
+                "spec": {"number": number, "hash": "x", "data": {}, "from": {}, "orders": orders},
+                "status": {"phase": "Rolling"},
+            });
+            serde_json::from_value(object).expect("a revision")
+        };
+        let stored = [revision(1, json!({"approved": ["all"]})), revision(2, json!({"approved": ["all"]}))];
+        let mut reported = BTreeSet::new();
+        for _ in 0..3 {
+            publish_late_orders(&test.ctx, &view, &stored, &mut reported, now).await;
+        }
+        let found = events.lock().unwrap().clone();
+        let order = "r1: what was written to spec.orders.approved has no effect";
+        let count = |kind: &str| found.iter().filter(|event| event.starts_with(kind) && event.contains(order)).count();
+        assert_eq!((count("ConfigMap"), count("BoundariesRevision"), found.len()), (1, 1, 2), "{found:?}");
     }
 }

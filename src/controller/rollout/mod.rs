@@ -102,6 +102,8 @@ struct PollState {
     reported_problems: BTreeSet<String>,
     /// What was reported of orders and waves without effect.
     reported_ignored: BTreeSet<String>,
+    /// What was reported of orders that came too late for older revisions.
+    reported_late_orders: BTreeSet<String>,
     /// Whether it was reported that the ConfigMap has no policy any more.
     is_kept_policy_reported: bool,
     /// What was read of pods and budgets.
@@ -232,6 +234,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     let checks = checks::results(ctx, &view);
     metrics::report(ctx, &view, &summary, &checks, now);
     ignored::publish(ctx, &view, &summary, &revision_target(ctx, &view), &mut polled.reported_ignored).await;
+    ignored::publish_late_orders(ctx, &view, &stored, &mut polled.reported_late_orders, now).await;
     let soaked = |wave: &str| {
         let since = polled.soaks.get(wave)?;
         SignedDuration::try_from(since.elapsed()).ok()
@@ -568,12 +571,17 @@ async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionS
 
 /// The target of the rollout as the target of an event.
 fn revision_target(ctx: &Context, view: &RolloutView) -> EventTarget {
+    event_target(ctx, &view.target.name, &view.uid)
+}
+
+/// A stored revision as the target of an event.
+fn event_target(ctx: &Context, name: &str, uid: &str) -> EventTarget {
     EventTarget {
         api_version: "instancemgr.keikoproj.io/v1alpha1".into(),
         kind: "BoundariesRevision".into(),
         namespace: Some(ctx.config_namespace.clone()),
-        name: view.target.name.clone(),
-        uid: view.uid.clone(),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
     }
 }
 
