@@ -19,6 +19,7 @@ mod pending_groups;
 mod progress;
 mod retention;
 mod running;
+mod stuck;
 mod summary;
 #[cfg(test)]
 mod tests;
@@ -44,6 +45,7 @@ pub(crate) use retention::{
     sorted, used_numbers,
 };
 pub(crate) use running::Running;
+pub(crate) use stuck::{is_active, stuck_at};
 pub(crate) use summary::{GroupSummary, WaveSummary, comes_next};
 pub(crate) use view::{RolloutView, StoredRevision};
 pub(crate) use wait::{RotationBlock, Wait, WaitReason};

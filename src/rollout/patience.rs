@@ -10,6 +10,8 @@ use crate::api::{InstanceGroupStatus, SlowGroup};
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Patience {
     clocks: HashMap<String, Clock>,
+    /// Whether a group has made progress since this was last asked.
+    has_progress: bool,
 }
 
 /// In how many parts of the patience the status counts.
@@ -37,6 +39,11 @@ impl Patience {
     /// Forgets the groups that were deleted.
     pub(crate) fn retain(&mut self, keys: &HashSet<String>) {
         self.clocks.retain(|key, _| keys.contains(key));
+    }
+
+    /// Whether a group has replaced a node, or switched, since the last call.
+    pub(crate) fn take_progress(&mut self) -> bool {
+        std::mem::take(&mut self.has_progress)
     }
 
     /// Continues to count where the leader before ended. What this process has counted itself stays.
@@ -95,6 +102,7 @@ impl Patience {
         let passed = now.saturating_duration_since(clock.seen);
         if clock.updated != updated || clock.since != *since {
             *clock = first();
+            self.has_progress = true;
         } else if !clock.was_blocked && !is_blocked {
             clock.waited += passed;
         }
@@ -136,6 +144,22 @@ mod tests {
             [false, false, false, false, false, false, true]
         );
         assert_eq!(stuck([node, node, node, next, next, next, next]), [false, false, false, false, false, false, true]);
+    }
+
+    /// An alert for a rollout without progress must not fire while a large group replaces one node after the other.
+    #[test]
+    fn progress_of_any_group_is_seen_once() {
+        let (mut patience, now) = (Patience::default(), Instant::now());
+        let mut poll = |updated: i64| {
+            let status = InstanceGroupStatus {
+                nodes: Some(NodeCounts { updated, ..NodeCounts::default() }),
+                rollout: Some(RolloutRecord { since: Some("one".into()), ..RolloutRecord::default() }),
+                ..InstanceGroupStatus::default()
+            };
+            patience.is_stuck("team/web", Some(&status), None, Duration::from_secs(180), false, now);
+            patience.take_progress()
+        };
+        assert_eq!([0, 0, 1, 1, 2].map(&mut poll), [false, false, true, false, true], "a new leader has seen none");
     }
 
     /// Windows that are shorter than the patience, a halt and a pause must not make a group look stuck: it could not

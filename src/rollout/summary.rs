@@ -62,6 +62,10 @@ pub(crate) struct GroupSummary {
     pub begins_wait: bool,
     /// The usage of the budget, while groups wait for it.
     pub budget: Option<RolloutBudget>,
+    /// When a group last began or finished, of those that a rollout gave a revision.
+    pub last_step: Option<Timestamp>,
+    /// When the rollout counts as stuck; `None` while it could make no progress.
+    pub stuck_at: Option<Timestamp>,
     /// Groups that have made no progress for some time.
     pub slow: Vec<SlowGroup>,
     /// Groups whose turn comes next and whose drains pods will block.
@@ -131,6 +135,7 @@ impl GroupSummary {
             *is_matched = *is_matched || group.is_selected(wave);
         }
         let progress = group_progress(view, group, choice, is_stuck);
+        self.last_step = self.last_step.max(last_step(group));
         self.returning += usize::from(group.has_part(view) && group.is_returning(view) && !is_stuck);
         self.has_unjudged |= group.status.boundaries_revision.as_ref().is_some_and(|hash| view.unjudged.contains(hash));
         let is_over = |wait: &Wait| wait.reason == WaitReason::BudgetUsedUp;
@@ -270,6 +275,12 @@ impl GroupSummary {
         let message = shorten(message, 300);
         self.behind.push(LaggingGroup { group: group.key.to_owned(), revision, reason, message });
     }
+}
+
+/// When the group switched to its revision, or finished with it.
+fn last_step(group: &GroupView) -> Option<Timestamp> {
+    let record = group.record()?;
+    [&record.since, &record.settled].into_iter().filter_map(|at| at.as_deref()?.parse().ok()).max()
 }
 
 /// Name of the revision that a group has, or takes now.

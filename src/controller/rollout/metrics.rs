@@ -57,12 +57,14 @@ fn levels(view: &RolloutView, summary: &GroupSummary, now: Timestamp) -> Rollout
         waves: waves.collect(),
         held,
         behind: behind.map(|(group, since)| (group.clone(), since.as_second())).collect(),
+        stuck_at: summary.stuck_at.map(Timestamp::as_second),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::super::tests::{controller, open_rollout, stores};
+    use super::super::tests::{controller, group, open_rollout, stores};
+    use super::super::{PollState, survey};
     use super::*;
     use crate::api::WaveState;
     use crate::plan::NodeUsage;
@@ -79,6 +81,32 @@ mod tests {
         ctx.stores.rollout.record_usage("team/a", Some(usage));
         report(&ctx, &view, &GroupSummary::new(&view), &[], "2026-08-20T12:00:00Z".parse().expect("a time"));
         assert_eq!(shown(), ["2", "5"].map(|value| Some(value.to_owned())));
+    }
+
+    /// The alert for a rollout without progress fires at this time. A new leader must not begin to count again, and time in
+    /// which the windows are closed is no time without progress.
+    #[tokio::test]
+    async fn rollout_is_stuck_after_twice_the_patience_without_progress() {
+        let at = |text: &str| -> Timestamp { text.parse().expect("a time") };
+        let view = open_rollout("patience: 2h\nwaves: [{name: all}]");
+        let rolling = group(0, (false, 3, 3, true), &view);
+        let ctx = controller(stores(&[rolling], &view, &["team"])).0.ctx;
+        let (mut polled, now) = (PollState::default(), at("2026-01-01T03:00:00Z"));
+        let mut summary = survey(&ctx, &view, &mut polled, now).summary;
+        assert_eq!(summary.last_step, Some(at("2026-01-01T00:00:00Z")), "when the group began");
+        let stuck_at = |polled: &mut PollState, summary: &GroupSummary, now| polled.stuck_at(&view, summary, now);
+        let begun = Some(at("2026-01-01T04:00:00Z"));
+        assert_eq!(stuck_at(&mut polled, &summary, now), begun, "this process has just begun to lead");
+        summary.stuck_at = begun;
+        assert_eq!(levels(&view, &summary, now).stuck_at, begun.map(Timestamp::as_second));
+        let later = at("2026-01-01T05:00:00Z");
+        assert_eq!(stuck_at(&mut polled, &summary, later), begun, "nothing has moved");
+        summary.waves[0].paused = summary.waves[0].rolling;
+        let night = at("2026-01-01T12:00:00Z");
+        assert_eq!(stuck_at(&mut polled, &summary, night), None, "the windows are closed");
+        summary.begins_wait = true;
+        let morning = at("2026-01-01T12:01:00Z");
+        assert_eq!(stuck_at(&mut polled, &summary, morning), Some(at("2026-01-01T16:00:00Z")), "the budget is used up");
     }
 
     /// A rollout that waits for a person, or a group that has been behind for a month, raises no alert otherwise.

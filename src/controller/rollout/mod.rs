@@ -44,7 +44,7 @@ use crate::k8s::{EventTarget, KubeError};
 use crate::plan::{Event, EventReason};
 use crate::rollout::{
     BudgetUsage, GroupSummary, Images, Patience, ProgressInput, RevisionDecision, RolloutView, Running, YieldingGroups,
-    advance, comes_next, drain_blocker,
+    advance, comes_next, drain_blocker, is_active, stuck_at,
 };
 
 /// How often counts, and the answers to checks, are written. A change of a phase or a wave is written at once.
@@ -92,6 +92,8 @@ struct PollState {
     ready: Vec<String>,
     /// How long each group has made no progress.
     patience: Patience,
+    /// The last time at which the rollout made progress, or could make none, as this process saw.
+    progress_at: Option<Timestamp>,
     /// Groups that would switch to another content and were enqueued for it.
     enqueued: HashSet<String>,
     /// Groups that a window, a freeze or an order blocked at the last poll.
@@ -225,6 +227,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     let now = Timestamp::now();
     let Poll { mut summary, switching_groups, beginning, next, stuck } = survey(ctx, &view, polled, now);
     summary.slow = polled.patience.slow_groups(view.policy.patience.unsigned_abs());
+    summary.stuck_at = polled.stuck_at(&view, &summary, now);
     summary.budget = budget::status(ctx, &view, summary.begins_wait);
     let drains = drain_forecast::forecast(ctx, &view, &mut polled.drains, &next).await;
     summary.drain_forecasts = drains.listed;
@@ -343,6 +346,14 @@ impl PollState {
         let is_due = !*is_reported && now.duration_since(*since) >= delay;
         *is_reported |= is_due;
         is_due.then_some(*since)
+    }
+
+    /// When the rollout counts as stuck. Time in which it could make no progress does not count.
+    fn stuck_at(&mut self, view: &RolloutView, summary: &GroupSummary, now: Timestamp) -> Option<Timestamp> {
+        if self.patience.take_progress() || !is_active(view, summary) {
+            self.progress_at = Some(now);
+        }
+        stuck_at(view, summary, self.progress_at)
     }
 
     /// Forgets the groups that were deleted.

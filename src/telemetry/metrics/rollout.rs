@@ -28,6 +28,8 @@ pub(crate) struct RolloutLevels {
     pub held: BTreeMap<String, i64>,
     /// Groups that have been behind for long, with the time since when, in seconds of Unix time.
     pub behind: Vec<(String, i64)>,
+    /// When the rollout counts as stuck, in seconds of Unix time; `None` while it could make no progress.
+    pub stuck_at: Option<i64>,
 }
 
 /// The families of the metrics of a rollout.
@@ -38,6 +40,7 @@ pub(crate) struct RolloutMetrics {
     wave: IntGaugeVec,
     held: IntGaugeVec,
     behind: IntGaugeVec,
+    stuck_at: IntGaugeVec,
     budget_nodes: IntGaugeVec,
     check: IntGaugeVec,
 }
@@ -75,6 +78,11 @@ impl RolloutMetrics {
                 "When a revision was stored that an InstanceGroup has not switched to, in seconds of Unix time.",
                 &["instancegroup"],
             )?,
+            stuck_at: build.gauges(
+                "instance_manager_rollout_stuck_at_timestamp_seconds",
+                "When the rollout of the newest revision counts as stuck without further progress, in seconds of Unix time.",
+                &["revision"],
+            )?,
             budget_nodes: build.gauges(
                 "instance_manager_rollout_budget_nodes",
                 "Usage (kind used) and limits (kind limit) of the rollout's budget, in nodes.",
@@ -109,6 +117,9 @@ impl RolloutMetrics {
         for (group, since) in &levels.behind {
             self.behind.with_label_values(&[group.as_str()]).set(*since);
         }
+        if let Some(at) = levels.stuck_at {
+            self.stuck_at.with_label_values(&[revision]).set(at);
+        }
     }
 
     /// Removes all series, because there is no rollout.
@@ -120,6 +131,7 @@ impl RolloutMetrics {
             &self.wave,
             &self.held,
             &self.behind,
+            &self.stuck_at,
             &self.budget_nodes,
             &self.check,
         ];

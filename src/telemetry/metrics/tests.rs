@@ -11,6 +11,7 @@ fn rollout() -> RolloutLevels {
         waves: vec![("canary".into(), "Open".into())],
         held: [("Deferred".to_owned(), 1)].into(),
         behind: vec![("team/late".into(), 1_780_000_000)],
+        stuck_at: Some(1_780_000_600),
     }
 }
 
@@ -117,17 +118,19 @@ fn rollout_has_only_the_series_of_its_present_state() {
             "instance_manager_rollout_nodes{revision=\"r2\",state=\"outdated\"} 9",
             "instance_manager_rollout_nodes{revision=\"r2\",state=\"updated\"} 3",
             "instance_manager_rollout_phase{hash=\"7c1f0a3b\",phase=\"Rolling\",release=\"2026-08-20\",revision=\"r2\"} 1",
+            "instance_manager_rollout_stuck_at_timestamp_seconds{revision=\"r2\"} 1780000600",
             "instance_manager_rollout_wave{revision=\"r2\",state=\"Open\",wave=\"canary\"} 1",
         ]
     );
     let waves = vec![("canary".to_owned(), "Passed".to_owned())];
-    metrics.rollout.set(&RolloutLevels { waves, held: BTreeMap::new(), behind: vec![], ..rollout() });
+    metrics.rollout.set(&RolloutLevels { waves, held: BTreeMap::new(), behind: vec![], stuck_at: None, ..rollout() });
     let text = metrics.encode().unwrap();
     assert_eq!(
         lines(&text, "rollout_wave"),
         ["instance_manager_rollout_wave{revision=\"r2\",state=\"Passed\",wave=\"canary\"} 1"]
     );
     assert_eq!((lines(&text, "rollout_held"), lines(&text, "behind_since")), (vec![], vec![]));
+    assert_eq!(lines(&text, "rollout_stuck_at"), [""; 0], "it soaks");
     metrics.rollout.forget();
     assert_eq!(lines(&metrics.encode().unwrap(), "instance_manager_rollout_"), [""; 0]);
 }
