@@ -69,7 +69,9 @@ def test_admins_steer_a_rollout_by_commands(make_rollout_groups):  # noqa: F811
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the end, which does not wait for the group that was left out")
     assert launched_images(left) == {rollout_groups.old} and left.has_condition("Ready")
 
-    assert "instance-manager rollout undo r2 --yes" in admin.reads("undo")
+    said = admin.reads("undo")
+    assert "2 groups (4 nodes) whose nodes r2 replaced" in said and "return to r1, in about " in said, said
+    assert "instance-manager rollout undo r2 --yes" in said
     assert "name the revision" in admin.reads("undo", "--yes", code=1)
     assert phase(newest(cloud)) == "Complete" and launched_images(canary) == {rollout_groups.new}
     said, orders = admin.gives("undo", "2", "--yes")

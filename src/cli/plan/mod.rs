@@ -16,7 +16,9 @@ use futures::{StreamExt, stream};
 use jiff::Timestamp;
 use kube::Api;
 
+pub(super) use self::estimate::BATCH;
 use self::report::{GroupPlan, PlanReport};
+pub(super) use self::schedule::{ClusterNodes, Work, return_minutes};
 use self::snapshot::{ClusterSnapshot, list_all};
 use super::args::{OutputFormat, PlanArgs, Target};
 use super::input::ConfigFile;

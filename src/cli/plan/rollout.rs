@@ -346,6 +346,6 @@ impl WavePrerequisite {
 }
 
 /// Minutes as `45m` or `2h05m`.
-pub(super) fn format_minutes(minutes: usize) -> String {
+pub(crate) fn format_minutes(minutes: usize) -> String {
     if minutes < 120 { format!("{minutes}m") } else { format!("{}h{:02}m", minutes / 60, minutes % 60) }
 }

@@ -162,6 +162,13 @@ pub(super) fn schedule(
     }
 }
 
+/// How many minutes these groups take to return to what they had: within the budget, and without waves and windows.
+pub(crate) fn return_minutes(budget: &BudgetPolicy, groups: &[Work], cluster_nodes: &ClusterNodes) -> usize {
+    let limits = cluster_nodes.limits(budget);
+    let groups = groups.iter().map(|work| work.within(limits)).collect();
+    run(&[WaveWork { max_concurrent_groups: usize::MAX, groups }], limits)
+}
+
 /// The groups of a wave, of which only some may replace nodes at once.
 struct WaveWork {
     max_concurrent_groups: usize,

@@ -5,6 +5,7 @@ mod order;
 mod ordered_by;
 mod read;
 mod status;
+mod undo;
 mod wait;
 
 use std::process::ExitCode;
@@ -24,7 +25,7 @@ pub async fn run(args: RolloutArgs) -> anyhow::Result<ExitCode> {
         RolloutCommand::Abort(args) => order::abort(args).await,
         RolloutCommand::Approve(args) => order::approve(args).await,
         RolloutCommand::Skip(args) => order::skip(args).await,
-        RolloutCommand::Undo(args) => order::undo(args).await,
+        RolloutCommand::Undo(args) => undo::undo(args).await,
         RolloutCommand::Wait(args) => wait::run(args).await,
     }
 }

@@ -11,7 +11,7 @@ use serde_json::{Value, json};
 use super::ordered_by::{field_manager, last_order, words};
 use super::read::{NO_ROLLOUT, find, find_with_return, is_about_to_begin, remedy};
 use crate::api::{BoundariesRevision, GroupObject, RolloutOrders, RolloutPhase, WaveState};
-use crate::cli::args::{ApproveArgs, OrderArgs, RevisionRef, RevisionsArgs, SkipArgs, UndoArgs};
+use crate::cli::args::{ApproveArgs, OrderArgs, RevisionRef, RevisionsArgs, SkipArgs};
 use crate::cli::output::print;
 use crate::k8s::call;
 
@@ -72,35 +72,6 @@ pub(super) async fn abort(args: OrderArgs) -> anyhow::Result<ExitCode> {
         let stable = stable(revision, returns.as_deref())?;
         let text = format!("{name} is aborted: every group that has it returns to the complete revision that it had before, as a rule {stable}; {}", remedy(revision));
         Ok((json!({"aborted": true, "paused": false}), text))
-    })
-    .await
-}
-
-pub(super) async fn undo(args: UndoArgs) -> anyhow::Result<ExitCode> {
-    let UndoArgs { revision, yes: is_confirmed, revisions } = args;
-    if revision.is_none() && is_confirmed {
-        // A newer one could come between the read and the order.
-        bail!("name the revision that --yes aborts; without --yes, the command shows the newest one");
-    }
-    let (.., returns) = find_with_return(&revisions, revision.as_ref()).await?;
-    order_named(&revisions, revision.as_ref(), |revision, _| {
-        let name = revision.name_any();
-        let stable = stable(revision, returns.as_deref())?;
-        if phase(revision).is_some_and(|phase| matches!(phase, RolloutPhase::Returning | RolloutPhase::Aborted)) {
-            return Ok((
-                json!({}),
-                format!("{name} is aborted already: its groups return to {stable}; {}", remedy(revision)),
-            ));
-        }
-        let groups = revision.status.as_ref().and_then(|status| status.groups).unwrap_or_default();
-        let effect = format!(
-            "{} groups whose nodes {name} replaced, and {} others, return to {stable}",
-            groups.done, groups.in_place
-        );
-        match is_confirmed {
-            true => Ok((json!({"aborted": true, "paused": false}), format!("{effect}; {}", remedy(revision)))),
-            false => Ok((json!({}), format!("{effect}; to do it: instance-manager rollout undo {name} --yes"))),
-        }
     })
     .await
 }
@@ -211,7 +182,7 @@ async fn order_revision(
 }
 
 /// The same for the revision that a user names, or the newest one.
-async fn order_named(
+pub(super) async fn order_named(
     revisions: &RevisionsArgs,
     wanted: Option<&RevisionRef>,
     decide: impl Fn(&BoundariesRevision, &RolloutOrders) -> anyhow::Result<(Value, String)>,
@@ -300,7 +271,8 @@ async fn is_written(
     }
 }
 
-fn phase(revision: &BoundariesRevision) -> Option<RolloutPhase> {
+/// The recorded phase.
+pub(super) fn phase(revision: &BoundariesRevision) -> Option<RolloutPhase> {
     revision.status.as_ref()?.phase
 }
 
@@ -319,7 +291,7 @@ fn stop(revision: &BoundariesRevision, orders: &RolloutOrders) -> Option<String>
 }
 
 /// The revision that groups would return to: `returns`, unless the revision is a return itself.
-fn stable<'a>(revision: &BoundariesRevision, returns: Option<&'a str>) -> anyhow::Result<&'a str> {
+pub(super) fn stable<'a>(revision: &BoundariesRevision, returns: Option<&'a str>) -> anyhow::Result<&'a str> {
     let name = revision.name_any();
     let status = revision.status.as_ref();
     if is_about_to_begin(revision) {

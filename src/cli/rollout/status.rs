@@ -4,7 +4,7 @@ use std::process::ExitCode;
 
 use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::{Api, ResourceExt};
+use kube::{Api, Client, ResourceExt};
 use serde_json::json;
 
 use super::ordered_by::{last_order, words};
@@ -27,11 +27,7 @@ pub(super) async fn run(args: RolloutStatusArgs) -> anyhow::Result<ExitCode> {
     let (client, revision, returns) = find_with_return(&args.revisions, args.revision.as_ref()).await?;
     let text = match args.output {
         OutputFormat::Text => {
-            let maps: Api<ConfigMap> = Api::namespaced(client, &args.revisions.config_namespace);
-            // Without permission to read it, the policy that the revision was stored with is shown.
-            let live = call("get", "configmaps", maps.get_opt(CONFIG_MAP)).await.ok().flatten();
-            let live = live.and_then(|map| map.data?.remove(ROLLOUT_KEY));
-            let policy = policy(live.as_ref().or(revision.spec.data.get(ROLLOUT_KEY)));
+            let policy = read_policy(client, &args.revisions.config_namespace, &revision).await;
             describe(&revision, policy.as_ref(), returns.as_deref(), Timestamp::now())
         }
         format => {
@@ -41,6 +37,19 @@ pub(super) async fn run(args: RolloutStatusArgs) -> anyhow::Result<ExitCode> {
     };
     print(text.as_bytes())?;
     Ok(ExitCode::SUCCESS)
+}
+
+/// The policy of the live ConfigMap. Without one, or without permission to read it, the one that the revision was stored
+/// with.
+pub(super) async fn read_policy(
+    client: Client,
+    namespace: &str,
+    revision: &BoundariesRevision,
+) -> Option<RolloutPolicy> {
+    let maps: Api<ConfigMap> = Api::namespaced(client, namespace);
+    let live = call("get", "configmaps", maps.get_opt(CONFIG_MAP)).await.ok().flatten();
+    let live = live.and_then(|map| map.data?.remove(ROLLOUT_KEY));
+    policy(live.as_ref().or(revision.spec.data.get(ROLLOUT_KEY)))
 }
 
 fn policy(text: Option<&String>) -> Option<RolloutPolicy> {
