@@ -130,8 +130,8 @@ def test_a_change_reaches_the_canary_first_and_the_rest_after_the_soak(make_roll
     wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
     assert launched_images(canary) == {rollout_groups.new} and canary.state() == "Ready"
     # A group that waits is Ready, says why it waits, and scales with what it has.
-    pending = other.has_condition("RolloutPending", reason="WaveNotOpen")
-    assert "wave rest (2 of 2)" in pending["message"] and other.has_condition("Ready") and other.writes(mark) == []
+    pending = other.wait_condition("RolloutPending", reason="WaveNotOpen", text="wave canary soaks; the group switches at 20")
+    assert "r2 reaches the group in wave rest (2 of 2)" in pending["message"] and other.has_condition("Ready") and other.writes(mark) == []
     other.patch_spec(eks={"minSize": 3})
     other.wait_ready(nodes=3)
     assert launched_images(other) == {rollout_groups.old}
@@ -304,6 +304,9 @@ def test_windows_approvals_and_deferrals_decide_when(make_rollout_groups):
     order(cloud, "r2", approved=["rset"])
     status = test_plan.run(cloud, "rollout", "status").stdout
     assert "spec.orders.approved names the wave rset, which the rollout does not have; it has canary, rest" in status, status
+    order(cloud, "r1", approved=["rest"])
+    late_order = "r1: what was written to spec.orders.approved has no effect, because r1 is not the newest revision"
+    cloud.eventually(lambda: cloud.config_events(late_order), ROLLOUT, "the order for a revision that is over")
     approved = test_plan.run(cloud, "rollout", "approve", "2", "--wave", "rest")
     assert approved.returncode == 0 and "wave rest is approved" in approved.stdout, approved
     late.wait(lambda _: late.has_condition("RolloutPending", reason="Deferred"), ROLLOUT, "the deferral")
