@@ -91,15 +91,23 @@ fn write_end(out: &mut String, plan: &RolloutPlan) -> std::fmt::Result {
     if plan.max_unavailable > 0 {
         limits.push(format!("at most {} unavailable at once", counted(plan.max_unavailable, "node")));
     }
-    if plan.extra_node_hours > 0.0 {
-        let groups = counted(plan.extra_node_groups, "group");
-        let vcpus = plan.extra_vcpu_hours.map(|hours| format!(", at most {hours} vCPU-hours")).unwrap_or_default();
-        limits.push(format!(
-            "about {} extra node-hours{vcpus} ({groups} with maxSurge or a second node group)",
-            plan.extra_node_hours
-        ));
-    }
+    limits.extend(extra_nodes(plan));
     if limits.is_empty() { Ok(()) } else { writeln!(out, "  {}", limits.join("; ")) }
+}
+
+/// How long nodes run in addition, and which groups cause that. `None` where no node is replaced.
+fn extra_nodes(plan: &RolloutPlan) -> Option<String> {
+    if plan.extra_node_groups == 0 {
+        let is_replacing = plan.max_unavailable > 0;
+        return is_replacing.then(|| "no extra nodes (no group has maxSurge or a second node group)".to_owned());
+    }
+    let hours = match plan.extra_node_hours {
+        0.0 => "less than 0.1".to_owned(),
+        hours => format!("about {hours}"),
+    };
+    let groups = counted(plan.extra_node_groups, "group");
+    let vcpus = plan.extra_vcpu_hours.map(|hours| format!(", at most {hours} vCPU-hours")).unwrap_or_default();
+    Some(format!("{hours} extra node-hours{vcpus} ({groups} with maxSurge or a second node group)"))
 }
 
 /// A line for each budget that protects the pods of an owner, by wave and group, with the first of these pods.
@@ -136,8 +144,11 @@ mod tests {
     use std::collections::BTreeMap;
     use std::sync::Arc;
 
+    use jiff::SignedDuration;
+
     use super::*;
     use crate::boundaries::active::select_active;
+    use crate::cli::plan::estimate::MeasuredJoin;
     use crate::cli::plan::report::GroupPlan;
     use crate::cli::plan::rollout::GroupRollout;
     use crate::cli::plan::schedule::ClusterNodes;
@@ -239,6 +250,25 @@ mod tests {
             strict.contains("rest    3 groups, 7 nodes, about 20m") && strict.contains("at most 1 node"),
             "{strict}"
         );
+    }
+
+    /// An admin who reads nothing about the cost does not know whether it is nothing, or unknown.
+    #[test]
+    fn cost_is_named_also_where_it_is_small_or_nothing() {
+        let waves = "waves: [{name: canary}, {name: rest}]";
+        let none = text(waves, &[group("team-a/web", 1, 4)]);
+        let words = "at most 1 node unavailable at once; no extra nodes (no group has maxSurge or a second node group)";
+        assert!(none.contains(words), "{none}");
+        let measured = MeasuredJoin { median: SignedDuration::ZERO, nodes: 1 };
+        let surge = GroupPlan {
+            extra_nodes: ExtraNodes::Surge(1),
+            measured_join: Some(measured),
+            ..group("team-s/web", 2, 1)
+        };
+        let little = text(waves, &[surge]);
+        assert!(little.contains("less than 0.1 extra node-hours (1 group with maxSurge"), "{little}");
+        let nothing = text(waves, &[group("team-a/web", 1, 0)]);
+        assert!(!nothing.contains("extra node"), "{nothing}");
     }
 
     /// An admin who closes a hole together with a new image would leave it open until the last wave.
