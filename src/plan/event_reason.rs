@@ -94,6 +94,8 @@ pub enum EventReason {
     SpotRecommendationIgnored,
     /// Existing resources were adopted.
     Adopted,
+    /// A newer revision of the boundaries will reach the group.
+    RevisionAnnounced,
     /// The group switches to another revision of the boundaries.
     RevisionTaken,
     /// The group returns to the revision that it had (Warning).

@@ -48,5 +48,5 @@ pub(crate) use running::Running;
 pub(crate) use stuck::{is_active, stuck_at};
 pub(crate) use summary::{GroupSummary, WaveSummary, comes_next};
 pub(crate) use view::{RolloutView, StoredRevision};
-pub(crate) use wait::{RotationBlock, Wait, WaitReason};
+pub(crate) use wait::{RotationBlock, Wait, WaitReason, is_announced, is_assessing};
 pub(crate) use yielding_groups::YieldingGroups;

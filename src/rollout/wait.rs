@@ -1,5 +1,7 @@
 //! Why a group does not switch to the newest revision now, and why no node of it is replaced.
 
+use strum::IntoEnumIterator;
+
 /// Why a group does not switch to the target now.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Wait {
@@ -10,7 +12,7 @@ pub(crate) struct Wait {
 }
 
 /// The reason of the condition `RolloutPending`.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, strum::Display, strum::EnumIter)]
 pub(crate) enum WaitReason {
     /// The controller finds out what the target means for each group.
     Assessing,
@@ -74,6 +76,37 @@ impl WaitReason {
             | Self::ConfigMapUnusable => false,
         }
     }
+}
+
+/// Whether a reason of the condition `RolloutPending` announces a revision that is still to come to the group. A return, a
+/// failure and a lost revision have events of their own.
+pub(crate) fn is_announced(reason: &str) -> bool {
+    let found = WaitReason::iter().find(|found| found.to_string() == reason);
+    found.is_some_and(|found| match found {
+        WaitReason::WaveNotOpen
+        | WaitReason::WaveBusy
+        | WaitReason::WindowClosed
+        | WaitReason::Frozen
+        | WaitReason::Deferred
+        | WaitReason::ApprovalNeeded
+        | WaitReason::BudgetUsedUp
+        | WaitReason::Paused
+        | WaitReason::Locked
+        | WaitReason::LeftOut
+        | WaitReason::CannotUse => true,
+        WaitReason::Assessing
+        | WaitReason::Halted
+        | WaitReason::Aborted
+        | WaitReason::FailedBefore
+        | WaitReason::Stuck
+        | WaitReason::ConfigMapUnusable
+        | WaitReason::RevisionUnknown => false,
+    })
+}
+
+/// Whether a reason of that condition means that the controller still finds out what a revision means for the group.
+pub(crate) fn is_assessing(reason: Option<&str>) -> bool {
+    reason == Some(WaitReason::Assessing.to_string().as_str())
 }
 
 /// Why no node of a group is replaced now.

@@ -132,6 +132,7 @@ def test_a_change_reaches_the_canary_first_and_the_rest_after_the_soak(make_roll
     # A group that waits is Ready, says why it waits, and scales with what it has.
     pending = other.wait_condition("RolloutPending", reason="WaveNotOpen", text="wave canary soaks; the group switches at 20")
     assert "r2 reaches the group in wave rest (2 of 2)" in pending["message"] and other.has_condition("Ready") and other.writes(mark) == []
+    assert other.wait_event("RevisionAnnounced", "r2")
     other.patch_spec(eks={"minSize": 3})
     other.wait_ready(nodes=3)
     assert launched_images(other) == {rollout_groups.old}

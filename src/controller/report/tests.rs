@@ -26,6 +26,34 @@ fn renamed_reason_is_not_a_transition() {
     assert!(transition_event(Some(&previous), &current, Some(StalledReason::NotFound)).is_some());
 }
 
+/// A tenant reads once of a revision that is to come: not before it is known that it means something for the group, and not
+/// again when the group waits for something else.
+#[test]
+fn revision_that_is_to_come_is_announced_once() {
+    let pending = |is_pending: bool, reason: &str| {
+        Condition::new(condition::ROLLOUT_PENDING, is_pending, reason, "r2 comes")
+    };
+    let announced = |previous: Option<Condition>, reason: &str| {
+        let event = transition_event(previous.as_ref(), &pending(true, reason));
+        event.map(|event| (event.kind, event.reason, event.message))
+    };
+    let said = Some((EventKind::Normal, "RevisionAnnounced".to_owned(), "r2 comes".to_owned()));
+    assert_eq!(announced(None, "WaveNotOpen"), said);
+    assert_eq!(announced(Some(pending(false, "NotPending")), "WindowClosed"), said);
+    assert_eq!(announced(Some(pending(true, "Assessing")), "CannotUse"), said);
+    let waits = || Some(pending(true, "WaveNotOpen"));
+    for (previous, reason) in [
+        (None, "Assessing"),
+        (waits(), "WaveNotOpen"),
+        (waits(), "Paused"),
+        (waits(), "Assessing"),
+        (None, "FailedBefore"),
+        (None, "ReasonOfAnotherRelease"),
+    ] {
+        assert_eq!(announced(previous, reason), None, "{reason}");
+    }
+}
+
 /// An upgrade of the controller must not repeat the event of a drain that an earlier release reported as blocked.
 #[test]
 fn drain_blocked_condition_of_an_earlier_release_is_continued() {

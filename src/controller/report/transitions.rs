@@ -5,6 +5,7 @@ use crate::api::names::condition;
 use crate::api::{Condition, set_condition};
 use crate::plan::{Event, EventKind, EventReason, StalledReason};
 use crate::provisioner::retained::RetentionReason;
+use crate::rollout::{is_announced, is_assessing};
 
 /// A condition about a problem that is no longer True.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -118,6 +119,10 @@ pub(super) fn transition_event(
             kind @ (condition::ANNOTATIONS_IGNORED | condition::FIELDS_REJECTED | condition::WRITES_INEFFECTIVE),
             true,
         ) if !was_true || previous.is_none_or(|p| p.message != new.message) => Some(warning(kind)),
+        // Before, the controller did not know what the revision means for the group.
+        (condition::ROLLOUT_PENDING, true) if is_announced(&reason) && (!was_true || is_assessing(previous_reason)) => {
+            Some(Event::normal(EventReason::RevisionAnnounced, message()))
+        }
         (condition::DRAIN_FORECAST, true) if !was_true => Some(warning(condition::DRAIN_FORECAST)),
         (condition::RESOURCES_RETAINED, true) if !was_true => {
             Some(match new.has_reason(RetentionReason::UsedInOtherRegion.as_str()) {
