@@ -178,12 +178,7 @@ fn adjust_plan(
 /// Records what the groups of the namespace use of its quota.
 fn record_quota(group: &InstanceGroup, context: &GroupContext, ctx: &Context) {
     let namespace = group.namespace().unwrap_or_default();
-    let policy = context.active_boundaries.boundaries.as_ref().map(|boundaries| &boundaries.policy);
-    let levels = policy.zip(context.quota_request).map(|(policy, request)| {
-        let usage = if policy.allows(&namespace, &request) { request.usage } else { request.before };
-        policy.quota_levels(&namespace, &usage)
-    });
-    ctx.metrics.set_quota(&namespace, &levels.unwrap_or_default());
+    ctx.metrics.set_quota(&namespace, &context.quota_levels(&namespace));
 }
 
 /// Plans a group. If the plan disrupts nodes, it is made once more, from fresh reads before it is used.

@@ -3,6 +3,7 @@
 mod drain_forecast;
 mod duration;
 mod estimate;
+mod quota;
 pub(crate) mod report;
 pub(super) mod rollout;
 mod rollout_text;

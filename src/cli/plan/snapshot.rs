@@ -22,6 +22,7 @@ use crate::auth::aws_auth::MapRoles;
 use crate::aws::AwsErrorKind;
 use crate::aws::inventory::Inventory;
 use crate::aws::sdk::{self, CallObserver};
+use crate::boundaries::QuotaLevel;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active};
 use crate::cli::args::{ClusterArgs, Target};
 use crate::cli::input::ConfigFile;
@@ -29,7 +30,7 @@ use crate::cli::missing_permissions::{PermissionCheck, get_config_map};
 use crate::cli::revisions::stored_revisions;
 use crate::cli::settings::settings;
 use crate::controller::GroupObject;
-use crate::controller::planner::{ObserveError, Planner, Planning};
+use crate::controller::planner::{GroupContext, ObserveError, Planner, Planning};
 use crate::controller::rollout::{count_running, count_unavailable, decide_and_count};
 use crate::controller::stores::Stores;
 use crate::controller::watches::spot_recommendations;
@@ -241,7 +242,9 @@ impl ClusterSnapshot {
         let rollout = rollout.filter(|(_, decided)| decided.has_part);
         let rollout = rollout.map(|(view, decided)| GroupRollout::new(&view, &decided));
         let demand = self.planner.demand(group, &context);
-        Ok(PlannedGroup { planning, lock: context.lock, rollout_block: context.rollout_block, rollout, demand })
+        let quota = context.quota_levels(&group.namespace().unwrap_or_default());
+        let GroupContext { lock, rollout_block, .. } = context;
+        Ok(PlannedGroup { planning, lock, rollout_block, rollout, demand, quota })
     }
 
     /// The nodes of all groups; `zones` has those of the planned ones. The zones of the others are taken to be the same.
@@ -281,6 +284,8 @@ pub(crate) struct PlannedGroup {
     pub rollout: Option<GroupRollout>,
     /// What its spec requests.
     pub demand: Arc<NodeDemand>,
+    /// What its namespace uses of its quota, with what the group asks for; empty without a quota.
+    pub quota: Vec<QuotaLevel>,
 }
 
 /// The objects of a cluster that plans depend on.

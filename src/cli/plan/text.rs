@@ -3,6 +3,7 @@
 use std::fmt::Write;
 
 use super::estimate::{ASSUMED_DRAIN, BATCH};
+use super::quota;
 use super::report::{ChangeCause, ChangeKind, GroupPlan, PlanReport};
 use super::rollout::GroupRollout;
 use super::rollout::format_minutes;
@@ -33,6 +34,7 @@ pub(crate) fn render(report: &PlanReport, file: Option<&str>) -> String {
         out.push('\n');
     }
     out += &totals(report);
+    out += &quota::render(&report.quotas);
     if let (Some(rollout), Some(file)) = (&report.rollout, file) {
         out.push('\n');
         out += &super::rollout_text::render(rollout, file);

@@ -12,7 +12,7 @@ use crate::api::annotations::{ignored_on_group, ignored_on_namespace, wrong_conf
 use crate::api::names::condition;
 use crate::auth::aws_auth::MapRoles;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
-use crate::boundaries::{Boundaries, MergedSpec, QuotaRequest, merge};
+use crate::boundaries::{Boundaries, MergedSpec, QuotaLevel, QuotaRequest, merge};
 use crate::controller::report::BoundariesSummary;
 use crate::index::groups::GroupIndex;
 use crate::index::spot::Recommendations;
@@ -54,6 +54,18 @@ pub(crate) struct GroupContext {
     pub drain_forecast: Lookup<String>,
     /// Whether a user requested this reconcile.
     pub is_requested: bool,
+}
+
+impl GroupContext {
+    /// What the namespace uses of its quota with what the group asks for, if the quota allows that; empty without a quota.
+    pub(crate) fn quota_levels(&self, namespace: &str) -> Vec<QuotaLevel> {
+        let policy = self.active_boundaries.boundaries.as_ref().map(|boundaries| &boundaries.policy);
+        let levels = policy.zip(self.quota_request).map(|(policy, request)| {
+            let usage = if policy.allows(namespace, &request) { request.usage } else { request.before };
+            policy.quota_levels(namespace, &usage)
+        });
+        levels.unwrap_or_default()
+    }
 }
 
 /// Why no boundaries are available; `None` when they are, or when groups run without.

@@ -6,11 +6,13 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Serialize;
 
 use super::estimate::{self, BATCH, MeasuredJoin};
+use super::quota::{QuotaUsage, usages};
 use super::rollout::{GroupRollout, GroupShare, RolloutPlan};
 use super::schedule::Work;
 use super::snapshot::PlannedGroup;
 use crate::api::names::condition;
 use crate::api::{CurrentState, GroupObject, InstanceGroup, InstanceGroupStatus};
+use crate::boundaries::QuotaLevel;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::controller::planner::{ObserveError, Planner};
 use crate::controller::report::INVALID_OBJECT;
@@ -122,6 +124,9 @@ pub(crate) struct GroupPlan {
     /// How many vCPUs a node of the group has at most; `None` when that is not known.
     #[serde(skip)]
     pub node_vcpus: Option<u64>,
+    /// What its namespace uses of its quota, with what the group asks for; empty without a quota.
+    #[serde(skip)]
+    pub quota: Vec<QuotaLevel>,
     /// How many of its nodes are in each zone.
     #[serde(skip)]
     pub zones: BTreeMap<String, usize>,
@@ -175,12 +180,12 @@ fn reported_nodes(status: &InstanceGroupStatus) -> usize {
 impl GroupPlan {
     /// Built from the result of the planner.
     pub(crate) fn new(group: &InstanceGroup, planned: PlannedGroup, planner: &Planner, now: Timestamp) -> Self {
-        let PlannedGroup { planning, lock, rollout_block, rollout, .. } = planned;
+        let PlannedGroup { planning, lock, rollout_block, rollout, quota, .. } = planned;
         let status = group.status.clone().unwrap_or_default();
         let overridden = planning.boundaries.iter().flat_map(|b| &b.overridden).map(ToString::to_string).collect();
         let zones = planning.plan.node_usage.iter().flat_map(|usage| &usage.zones);
         let zones = zones.map(|(zone, usage)| (zone.clone(), usage.nodes)).collect();
-        let mut plan = GroupPlan { overridden, rollout, zones, ..Self::empty(planning.plan.group.clone()) };
+        let mut plan = GroupPlan { overridden, rollout, zones, quota, ..Self::empty(planning.plan.group.clone()) };
         let mut outcome = planning.plan.outcome.clone();
         if let Some(snapshot) = &planning.snapshot {
             let context = PlanContext {
@@ -255,6 +260,7 @@ impl GroupPlan {
             irreversible: None,
             extra_nodes: ExtraNodes::None,
             node_vcpus: None,
+            quota: Vec::new(),
             zones: BTreeMap::new(),
             estimated_minutes: None,
             measured_join: None,
@@ -434,6 +440,9 @@ pub(crate) struct PlanReport {
     /// How the file that replaces the ConfigMap would reach the groups; absent when it reaches all at once.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rollout: Option<RolloutPlan>,
+    /// What the groups use of the quotas of their namespaces, with what they ask for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    pub quotas: Vec<QuotaUsage>,
     /// What the caller lacks the permissions for, and what that means for the plans.
     #[serde(skip_serializing_if = "Vec::is_empty")]
     pub notes: Vec<String>,
@@ -474,6 +483,7 @@ impl PlanReport {
             BoundariesSource::Unknown | BoundariesSource::Live | BoundariesSource::NotConfigured => (None, None),
         };
         PlanReport {
+            quotas: usages(&groups),
             groups,
             totals,
             boundaries_revision: active.revision.clone(),
