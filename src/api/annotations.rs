@@ -125,7 +125,7 @@ fn unused_on_group(key: &str, value: &str, annotations: &BTreeMap<String, String
         | annotation::CUSTOM_NETWORKING_PREFIX
             if configuration["bootstrapOptions"]["maxPods"].as_i64().is_some_and(|limit| limit > 0) =>
         {
-            "beside bootstrapOptions.maxPods, which sets the pod limit; remove one of the two".to_owned()
+            "together with bootstrapOptions.maxPods, which sets the pod limit; remove one of the two".to_owned()
         }
         annotation::IRSA_ENABLED if configuration["roleName"].as_str().is_some_and(|name| !name.is_empty()) => {
             "with roleName: the controller does not change the policies of an existing role; remove it".to_owned()
@@ -148,8 +148,8 @@ fn ignored_os_family(key: &str, value: &str, configuration: &Value) -> Option<St
     if stages.into_iter().any(|stage| UserDataStage::parse(stage) == Some(UserDataStage::NodeConfigYaml)) {
         return (family != Some(OsFamily::AmazonLinux2023)).then(|| {
             format!(
-                "{key} {} has no effect beside userData of the stage NodeConfigYaml, which means amazonlinux2023; \
-                 remove one of the two",
+                "{key} {} has no effect together with userData of the stage NodeConfigYaml, which means \
+                 amazonlinux2023; remove one of the two",
                 display_value(key, &value.into())
             )
         });
@@ -300,7 +300,7 @@ mod tests {
                 "without instancemgr.keikoproj.io/custom-networking-enabled",
             ),
             (vec![("custom-networking-prefix-assignment-enabled", "true")], plain(), "without instancemgr"),
-            (vec![custom], eks(json!({"bootstrapOptions": {"maxPods": 20}})), "beside bootstrapOptions.maxPods"),
+            (vec![custom], eks(json!({"bootstrapOptions": {"maxPods": 20}})), "together with bootstrapOptions.maxPods"),
             (vec![("irsa-enabled", "true")], eks(json!({"roleName": "own"})), "with roleName"),
             (vec![("default-labels", "a=b,odd")], plain(), "\"odd\" is left out"),
             (

@@ -33,7 +33,7 @@ pub enum StepError {
     #[error("{0}")]
     RolloutBlocked(String),
     /// The node to be drained further or to be terminated was uncordoned after the plan was made.
-    #[error("the node {0} was uncordoned by someone else")]
+    #[error("the node {0} was uncordoned by another client")]
     NodeSchedulable(String),
     /// The Cluster Autoscaler began to remove the node after the plan was made. AWS would take another node for the second
     /// termination of its instance.

@@ -94,7 +94,7 @@ pub(super) fn warn_about_delays(
 ) {
     if !has_cluster && delays.iter().any(|delay| delay.clusters != "*") {
         let message =
-            "selects clusters by name, and the controller runs without --cluster-name: the longest delay counts";
+            "selects clusters by name, and the controller runs without --cluster-name: the longest delay applies";
         section.warn("delay", message, || "set that flag, or write one delay for *".to_owned(), warnings);
     }
 }
@@ -116,7 +116,7 @@ pub(super) fn warn_about_times(
         section.warn("urgentUntil", &message, remedy, warnings);
     } else if until.duration_since(now) > MAX_URGENCY {
         let message = format!(
-            "`{until}` is more than {days} days away; for a change it counts until {days} days after its arrival, and for later changes as well"
+            "`{until}` is more than {days} days away; each change that arrives before then is urgent for at most {days} days"
         );
         section.warn("urgentUntil", &message, || format!("write a time within {days} days"), warnings);
     }

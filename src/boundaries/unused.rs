@@ -199,7 +199,7 @@ impl<'a> UnusedValueFinder<'a> {
                     }
                 }
                 Some(UserDataStage::NodeConfigYaml) if last_config != Some(index) => {
-                    "only the last entry with the stage NodeConfigYaml counts; write one NodeConfig".to_owned()
+                    "only the last entry with the stage NodeConfigYaml is used; write one NodeConfig".to_owned()
                 }
                 Some(_) => continue,
             };

@@ -42,7 +42,7 @@ pub enum StalledReason {
     LaunchFailed,
     /// Instances run, and their nodes do not become Ready.
     NodesNotReady,
-    /// A resource of the crd strategy failed, was deleted by another user, or left nodes outdated.
+    /// A resource of the crd strategy failed, was deleted by another client, or left nodes outdated.
     StrategyFailed,
     /// The CRD of the crd strategy's resource is not installed.
     StrategyKindNotFound,

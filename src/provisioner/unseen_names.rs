@@ -8,7 +8,9 @@ use crate::plan::{Outcome, Phase, waiting};
 /// often.
 pub(crate) fn outcome(unseen: &BTreeSet<String>) -> Option<Outcome> {
     let names: Vec<_> = unseen.iter().map(String::as_str).collect();
-    let message =
-        format!("waiting until AWS lists what the spec no longer has, so that it can be removed: {}", names.join(", "));
+    let message = format!(
+        "waiting for AWS to list what the spec no longer has, before the controller removes it: {}",
+        names.join(", ")
+    );
     (!names.is_empty()).then(|| waiting(Phase::Modifying, message))
 }

@@ -454,13 +454,13 @@ fn unreadable(revision: &BoundariesRevision, error: &ConfigErrors) -> String {
 
 fn unverified_order(name: &str) -> String {
     format!(
-        "a person stopped the rollout of the same content in {name}, of which this release cannot tell who stored it; correct the ConfigMap, or to continue, delete {name}"
+        "a user stopped the rollout of the same content in {name}, of which this release cannot tell who stored it; correct the ConfigMap, or to continue, delete {name}"
     )
 }
 
 fn abort_without_history(name: &str) -> String {
     format!(
-        "a person aborted {name}, and no earlier BoundariesRevision is stored to which groups could return; correct the ConfigMap, or continue: instance-manager rollout resume {name}"
+        "a user aborted {name}, and no earlier BoundariesRevision is stored to which groups could return; correct the ConfigMap, or continue: instance-manager rollout resume {name}"
     )
 }
 

@@ -84,7 +84,7 @@ def test_a_deleted_resource_is_submitted_again_and_counts_as_a_retry(tenant):
         group.wait(lambda g: "says `Running`" in (g.has_condition("Reconciling") or {}).get("message", ""), what="the word of the strategy")
         fake.delete(name)
     stalled = group.wait_condition("Stalled", reason="StrategyFailed")
-    assert "deleted by another user" in stalled["message"] and "maxRetries" in stalled["message"]
+    assert "deleted by another client" in stalled["message"] and "maxRetries" in stalled["message"]
     assert fake.created() == [name] * 2
     group.patch({"spec": {"strategy": {"crd": {"maxRetries": 2}}}})
     fake.set_phase(fake.wait_submitted(), "Running")

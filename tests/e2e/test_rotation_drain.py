@@ -123,7 +123,7 @@ def test_a_node_that_a_user_uncordons_is_released(tenant):
     tenant.set_defaults(image=new_image)
     (node,) = rotation.wait_draining(group)
     tenant.cloud.kubectl("uncordon", node["metadata"]["name"])
-    assert group.wait_event("NodeUncordoned", "someone else uncordoned it")
+    assert group.wait_event("NodeUncordoned", "another client uncordoned it")
     group.wait(lambda g: not rotation.draining_nodes(g), what="the end of the record")
     rotation.allow_disruptions(tenant)
     time.sleep(TWO_POLLS)

@@ -147,7 +147,7 @@ fn make_urgent(revision: &BoundariesRevision, orders: &RolloutOrders) -> (Value,
     }
     let stop = stop(revision, orders).map(|stop| format!("; {stop}")).unwrap_or_default();
     let text = format!(
-        "{name}: all groups take it now, whatever waves, soaks, windows, freezes, deferrals and approvals say; a halt, locks, atOnce and budgets still count{stop}"
+        "{name}: all groups take it now, whatever waves, soaks, windows, freezes, deferrals and approvals say; a halt, locks, atOnce and budgets still apply{stop}"
     );
     (json!({"urgent": true}), text)
 }

@@ -116,13 +116,13 @@ fn describe(
         text += &format!("  checks  {}\n", escape_control(&checks.join(", ")));
     }
     if revision.spec.orders.urgent {
-        text += "  urgent  by an order: waves, soaks, windows and deferrals do not count for this revision\n";
+        text += "  urgent  by an order: waves, soaks, windows and deferrals do not apply to this revision\n";
     }
     let arrived = revision.metadata.creation_timestamp.as_ref().map(|at| at.0);
     let urgent = policy.filter(|_| !is_of_aws(revision)).and_then(|policy| urgent_until(policy, arrived));
     if let Some(until) = urgent.filter(|until| now < *until) {
         text += &format!(
-            "  urgent  until {}: waves, soaks, windows and deferrals do not count until then\n",
+            "  urgent  until {}: waves, soaks, windows and deferrals do not apply until then\n",
             rfc3339(until)
         );
     }

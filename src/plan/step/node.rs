@@ -72,7 +72,9 @@ impl std::fmt::Display for UncordonReason {
             }
             UncordonReason::DuplicateProviderId => "another Node has the same providerID",
             UncordonReason::Locked => "replacement is blocked, and the condition Locked of the InstanceGroup says why",
-            UncordonReason::RotationHalted => "the rotation is halted",
+            UncordonReason::RotationHalted => {
+                "the rotation is halted, and the condition RotationHalted of the InstanceGroup says why"
+            }
             UncordonReason::GroupRejected => "the rotation stopped, because the InstanceGroup is rejected",
             UncordonReason::RotationBlocked => {
                 "the rotation is blocked, and the condition Stalled of the InstanceGroup says why"
@@ -80,7 +82,7 @@ impl std::fmt::Display for UncordonReason {
             UncordonReason::InstanceDetached => "its instance left the scaling group and runs on",
             UncordonReason::DrainTimeout => "the drain took longer than drainTimeout",
             UncordonReason::UncordonedByOthers => {
-                "someone else uncordoned it, so its drain ended; it is drained again later"
+                "another client uncordoned it, so its drain ended; it is drained again later"
             }
         })
     }

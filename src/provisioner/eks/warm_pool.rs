@@ -120,7 +120,7 @@ pub(crate) fn plan_pool(
 
 /// The outcome while a warm pool excludes `field`. `is_leaving`: the pool is being deleted, or is about to be.
 fn wait_for_deletion(group: &ScalingGroup, is_leaving: bool, field: &str) -> Outcome {
-    let rule = format!("AWS allows no warm pool beside spec.eks.configuration.{field}");
+    let rule = format!("AWS allows no warm pool together with spec.eks.configuration.{field}");
     if is_leaving {
         return waiting(Phase::Modifying, format!("{rule}; it is set once the warm pool is deleted"));
     }

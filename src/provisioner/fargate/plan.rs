@@ -95,7 +95,10 @@ fn plan_profiles(input: &PlanInput, found: &ObservedProfiles, builder: &mut Farg
     }
     if let Some(profile) = found.with_status(ProfileStatus::Other) {
         builder.slot.keep();
-        let message = format!("the Fargate profile {} has an unknown status", profile.name);
+        let message = format!(
+            "waiting for the Fargate profile {}: EKS shows a status that this release does not know",
+            profile.name
+        );
         return builder.plan.set_outcome_once(waiting(Phase::Modifying, message));
     }
     let recorded = builder.slot.status.clone();

@@ -439,14 +439,14 @@ fn resource_absent(input: &CrdStrategyInput) -> CrdStrategyDecision {
         // The create, or its response, was lost.
         (Some(state::SUBMITTED), None) => submit(None, format!("{resource_name} is submitted")),
         (Some(state::RETRYING), _) => submit(None, format!("{resource_name} is submitted again")),
-        // Another user deleted it while it was active.
+        // Another client deleted it while it was active.
         (Some(state::SUBMITTED | state::GONE), _) if input.can_retry() => submit(
             Some(input.record_progress(input.retries() + 1, state::SUBMITTED, None)),
-            format!("{resource_name} was deleted by another user and is submitted again"),
+            format!("{resource_name} was deleted by another client and is submitted again"),
         ),
         (Some(state::SUBMITTED | state::GONE), _) => {
             let message = format!(
-                "{resource_name} was deleted by another user while it was active, after {} retries; raise maxRetries to submit it again",
+                "{resource_name} was deleted by another client while it was active, after {} retries; raise maxRetries to submit it again",
                 input.retries()
             );
             let progress = input.progress(state::GONE, None);

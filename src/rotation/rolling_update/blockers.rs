@@ -50,7 +50,7 @@ fn backoff_message(input: &RollingUpdateInput, candidates: &[&NodeInstance]) -> 
         false => "relax what blocks them, or set drainForce, which deletes the remaining pods at drainTimeout",
     };
     format!(
-        "each node to be replaced was drained for longer than drainTimeout ({remedy}), or was uncordoned by someone else (set lock-upgrades to keep it); drained again: {}",
+        "each node to be replaced was drained for longer than drainTimeout ({remedy}), or was uncordoned by another client (set lock-upgrades to keep it); drained again: {}",
         first_texts(candidates.iter().filter_map(retry).collect()).join(", ")
     )
 }

@@ -34,7 +34,7 @@ pub(super) fn continue_drains(
         }
         // Unknown pods are not absent pods.
         let Some(view) = input.drain_view(member) else {
-            decision.waiting_for.push(format!("the pods on {} to be read", member.describe()));
+            decision.waiting_for.push(format!("the API server to list the pods on {}", member.describe()));
             continue;
         };
         let node = member.node.as_ref().map(|n| n.name.clone()).unwrap_or_default();
@@ -69,7 +69,7 @@ pub(super) fn continue_drains(
     leaving
 }
 
-/// A node whose drain is in progress was uncordoned by someone else. It stays uncordoned, and is drained again later. Nothing
+/// A node whose drain is in progress was uncordoned by another client. It stays uncordoned, and is drained again later. Nothing
 /// stays in a deletion, so there it is cordoned again.
 fn return_uncordoned(input: &RollingUpdateInput, member: &NodeInstance, decision: &mut RollingUpdateDecision) {
     let Some(node) = &member.node else { return };
@@ -81,7 +81,7 @@ fn return_uncordoned(input: &RollingUpdateInput, member: &NodeInstance, decision
         }
     };
     decision.steps.extend(step);
-    decision.waiting_for.push(format!("{}, which someone else uncordoned, {wait}", node.name));
+    decision.waiting_for.push(format!("{}, which another client uncordoned, {wait}", node.name));
 }
 
 /// How long a call is not repeated that AWS refused because of a scaling activity in progress. A launch takes about a minute,

@@ -34,7 +34,7 @@ pub(crate) fn decide(input: &RollingUpdateInput) -> RollingUpdateDecision {
 /// Why an instance that AWS terminates does not go away.
 fn retained_message(member: &NodeInstance) -> String {
     format!(
-        "a person to terminate {}, which the instance lifecycle policy retains because a termination hook was abandoned: aws autoscaling terminate-instance-in-auto-scaling-group --instance-id {} --no-should-decrement-desired-capacity",
+        "the manual termination of {}, which the instance lifecycle policy retains because a termination hook was abandoned: aws autoscaling terminate-instance-in-auto-scaling-group --instance-id {} --no-should-decrement-desired-capacity",
         member.describe(),
         member.instance.id
     )

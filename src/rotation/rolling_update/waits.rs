@@ -77,7 +77,7 @@ pub(super) fn for_member(input: &RollingUpdateInput, member: &NodeInstance) -> O
         (InstanceState::Terminating, Some(_)) => Some(format!("{name} to terminate")),
         (InstanceState::InService, Some(node)) if node.cordoned => Some(match member.disruption_of(input.group_uid) {
             Some(_) => format!("{name} to be drained"),
-            None => format!("{name}, which someone else cordoned, to be uncordoned"),
+            None => format!("{name}, which another client cordoned, to be uncordoned"),
         }),
         (InstanceState::InService, Some(node)) if node.leaves_by_autoscaler => Some(for_autoscaler(input, member)),
         (InstanceState::InService, Some(node)) if node.ready && !member.instance.healthy => {

@@ -228,9 +228,12 @@ fn submission_blocker(input: &PlanInput, group: &ScalingGroup, outdated: usize) 
         message: format!("{} outdated; replacement is blocked by {lock}", are(outdated, "node")),
     };
     let unhealthy = || {
-        let message =
-            "too many nodes of the cluster are not ready; no upgrade is submitted until more of them are ready";
-        input.observed.cluster_health.is_unhealthy().then(|| blocked(StalledReason::ClusterUnhealthy, message.into()))
+        let health = input.observed.cluster_health;
+        let message = format!(
+            "{} of {} nodes of the cluster are not ready (limit: 30 %); check the API server, the network and the kubelets; no upgrade is submitted until more nodes are ready",
+            health.unready, health.total
+        );
+        health.is_unhealthy().then(|| blocked(StalledReason::ClusterUnhealthy, message))
     };
     let unmet = || precondition(input, group, true).map(|(reason, message)| blocked(reason, message));
     input.lock.or(input.rollout_block).map(locked).or_else(unmet).or_else(unhealthy)
@@ -279,8 +282,9 @@ fn precondition(input: &PlanInput, group: &ScalingGroup, replaces: bool) -> Opti
 fn failed_launch(input: &PlanInput) -> Option<(StalledReason, String)> {
     let FailedLaunch { message, retry_at } = input.observed.failed_launch.as_ref().filter(|_| !input.is_requested)?;
     let text = format!(
-        "nothing was launched for the node that was replaced last ({}); no further node is replaced until a launch succeeds, or until {}",
+        "Auto Scaling launched no replacement for the last node that was replaced: {}{}; no further node is replaced until a launch succeeds, or until {}",
         without_period(message),
+        launch_failures::remedy(message),
         rfc3339(*retry_at)
     );
     Some((launch_failures::reason(message), text))

@@ -44,7 +44,7 @@ impl LostInstance {
                 let (done, cause) = (activity.description.trim_end_matches('.'), activity.cause.trim_end_matches('.'));
                 let text = format!(
                     "{instance} left the scaling group, and this controller did not remove it. AWS reports: {done}: {cause}. CloudTrail names the \
-                     caller, if a person or a tool did it"
+                     caller, if a user or a tool did it"
                 );
                 Event::normal(INSTANCE_LOST, text)
             }

@@ -11,7 +11,7 @@ pub(crate) fn remedy(by_spec: &BTreeSet<String>, group: &ScalingGroup, processes
         .then(|| format!("remove {} from spec.eks.configuration.suspendProcesses", of_spec.join(" and ")));
     let by_call = (!of_others.is_empty()).then(|| {
         format!(
-            "someone else suspended it; resume it with `aws autoscaling resume-processes --auto-scaling-group-name {} --scaling-processes {}`",
+            "another client suspended it; resume it with `aws autoscaling resume-processes --auto-scaling-group-name {} --scaling-processes {}`",
             group.name,
             of_others.join(" ")
         )
