@@ -77,7 +77,7 @@ pub enum Command {
     #[command(after_help = "Example:\n  \
         kubectl -n instance-manager scale deployment instance-manager --replicas 0\n  instance-manager release --dry-run")]
     Release(ReleaseArgs),
-    /// Follow a change of the boundaries' ConfigMap on its way to the groups: status, pause, abort, history and more.
+    /// Show and control how a change of the ConfigMap of boundaries reaches the groups: status, pause, abort and more.
     ///
     /// Each valid content of the ConfigMap `instance-manager` is a revision with a number: 3 or r3. The key `rollout` of the
     /// ConfigMap says in which waves a revision reaches the groups.

@@ -10,7 +10,7 @@ use super::values::{
 };
 use crate::api::names::DEFAULT_CONFIG_NAMESPACE;
 
-/// Follow and steer how a change of the boundaries reaches the groups.
+/// Show and control how a change of the boundaries reaches the groups.
 #[derive(Clone, Debug, Args)]
 pub struct RolloutArgs {
     #[command(subcommand)]

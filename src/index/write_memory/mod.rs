@@ -250,7 +250,7 @@ impl SuppressedSteps {
         plan.recheck_at = Some(plan.recheck_at.map_or(due, |earlier| earlier.min(due)));
         let waiting = |phase| Outcome::Progressing {
             phase,
-            message: "waiting until what was written takes effect".into(),
+            message: "waiting for AWS or the API server to show what the controller wrote".into(),
             recheck: Recheck::After(due.duration_since(now).max(SignedDuration::from_millis(20))),
         };
         match &plan.outcome {
