@@ -93,7 +93,7 @@ pub enum Command {
     /// Print the spec of InstanceGroups in files after the merge with the ConfigMap. Needs no cluster.
     ///
     /// Every rule is checked that needs no read from AWS. Without a ConfigMap, only the values that the files contain are
-    /// checked.
+    /// checked. The output contains user data.
     ///
     /// Exit status: 0 when every group could be merged and is valid, 1 otherwise. Problems go to standard error as
     /// `file:line: field: message`; warnings do not change the exit status.
