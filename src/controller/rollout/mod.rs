@@ -562,7 +562,7 @@ async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionS
         }
         RolloutPhase::Returning => Event::warning(
             EventReason::RolloutReturning,
-            format!("all groups return to the revision that they came from: {why}"),
+            format!("all groups return from {name} to the revision that they had before: {why}"),
         ),
         RolloutPhase::Complete if view.is_return() => Event::normal(
             EventReason::RolloutCompleted,
