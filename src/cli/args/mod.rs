@@ -191,8 +191,8 @@ pub struct RunArgs {
     #[arg(long, value_name = "[HOST]:PORT", default_value = ":8080")]
     pub metrics_addr: ListenAddress,
 
-    /// Label the nodes of groups with their InstanceGroup and its namespace, and copy the role label to `kubernetes.io/role`
-    /// where that is missing
+    /// Label the nodes of groups with their InstanceGroup and its namespace, and copy the label `node.kubernetes.io/role` to
+    /// `kubernetes.io/role` where that is missing
     #[arg(long, value_name = "BOOL", default_value = "true", default_missing_value = "true",
         num_args = 0..=1, require_equals = true, value_parser = parse_bool, action = clap::ArgAction::Set)]
     pub node_relabel: bool,
