@@ -22,7 +22,7 @@ pub struct RolloutOrders {
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub aborted: bool,
     /// If true, the revision is urgent in this cluster: waves, soaks, windows, freezes, deferrals, approvals and the
-    /// delay do not count for it. A pause, a halt, locks, atOnce and budgets do.
+    /// delay do not apply to it. A pause, a halt, locks, atOnce and budgets do.
     /// Default: false. Set by: users who may patch BoundariesRevisions.
     #[serde(skip_serializing_if = "std::ops::Not::not")]
     pub urgent: bool,

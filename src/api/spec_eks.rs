@@ -129,7 +129,7 @@ pub struct EksConfiguration {
     #[schemars(length(max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub spot_price: Option<String>,
-    /// The Auto Scaling group and its instances get these tags, beside those of the controller.
+    /// The Auto Scaling group and its instances get these tags, in addition to those of the controller.
     /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -139,7 +139,7 @@ pub struct EksConfiguration {
     #[schemars(length(max = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub tag_specifications: Option<Vec<TagSpecification>>,
-    /// The nodes get these Kubernetes labels, beside those of the controller.
+    /// The nodes get these Kubernetes labels, in addition to those of the controller.
     /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(schema_with = "labels")]
     #[serde(default, skip_serializing_if = "Option::is_none")]

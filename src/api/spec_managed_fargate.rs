@@ -93,7 +93,7 @@ pub struct EksManagedConfiguration {
     #[schemars(length(max = 255))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub key_pair_name: Option<String>,
-    /// The node group gets these tags, beside those of the controller.
+    /// The node group gets these tags, in addition to those of the controller.
     /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -208,7 +208,7 @@ pub struct EksFargateSpec {
     #[schemars(length(max = 100))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub selectors: Option<Vec<FargateSelector>>,
-    /// The Fargate profile gets these tags, beside those of the controller; each entry of each map is one tag.
+    /// The Fargate profile gets these tags, in addition to those of the controller; each entry of each map is one tag.
     /// Default: none. Set by: tenants, within the boundaries.
     #[schemars(length(max = 500))]
     #[serde(skip_serializing_if = "Option::is_none")]

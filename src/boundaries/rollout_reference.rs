@@ -22,7 +22,7 @@ const TABLE: &str = r#"| field | type and unit | default | meaning | who else de
 | `waves[].percent` | percentage of groups, from $PERCENT, rounded up | all | Share of the groups whose nodes are replaced and that no earlier wave selects. The hash of the UID selects them, so the selection is stable. | only the admin |
 | `waves[].soak` | duration | `0s` | How long the groups must have run the change before the next wave opens. | orders: `skip` |
 | `waves[].maxFailures` | number of groups, or a percentage, rounded down | `0` | How many groups of the wave may fail before the rollout halts. | orders: `resume` ends the halt |
-| `waves[].atOnce` | number of groups, from 1 | all | How many groups of the wave may replace nodes at once. Within each group its `maxUnavailable` counts. | only the admin |
+| `waves[].atOnce` | number of groups, from 1 | all | How many groups of the wave may replace nodes at once. Within each group, its `maxUnavailable` applies. | only the admin |
 | `waves[].approval` | $APPROVAL | none | `admin`: the wave opens when an admin approves it. `tenants`: each group waits for its tenant's approval, until the deadline of its deferral. | orders: `approve`, `skip`; tenants: `approve-revision` |
 | `waves[].windows` | list, as `windows` | always | Windows of this wave. One window of each list must be open. | tenants: `window` with a `deferral`, `approve-revision`; orders: `skip --all --now` |
 | `windows` | list | always | When nodes may be replaced. | tenants: `window` with a `deferral`, `approve-revision`; orders: `skip --all --now` |
@@ -34,8 +34,8 @@ const TABLE: &str = r#"| field | type and unit | default | meaning | who else de
 | `freezes[].from` | day, such as `2026-12-18` | required | First frozen day. | only the admin |
 | `freezes[].to` | day | required | Last frozen day. | only the admin |
 | `freezes[].zone` | time zone | required | Zone in which the days begin and end. | only the admin |
-| `freezes[].why` | string | none | Reason that people see. | only the admin |
-| `deferral` | list | not at all | How long tenants may defer a revision. The first entry that matches counts. | tenants: `defer-until`, within `max`; orders: `skip --all --now` |
+| `freezes[].why` | string | none | Reason that users see. | only the admin |
+| `deferral` | list | not at all | How long tenants may defer a revision. The first entry that matches applies. | tenants: `defer-until`, within `max`; orders: `skip --all --now` |
 | `deferral[].namespaces` | glob | required | Names of Namespaces. | only the admin |
 | `deferral[].max` | duration | required | Longest deferral, from the opening of the group's wave. | only the admin |
 | `budget` | map | no limit | How many nodes of all groups may be unavailable while a revision replaces nodes. | only the admin |
@@ -46,7 +46,7 @@ const TABLE: &str = r#"| field | type and unit | default | meaning | who else de
 | `checks[].name` | at most $NAME lower-case letters, digits and hyphens | required | Name of the check, unique. | only the admin |
 | `checks[].query` | PromQL, at most $QUERY bytes | required | The query. | only the admin |
 | `checks[].for` | duration | `0s` | How long the check must fail until the rollout halts, and how long it must be Ok until a wave passes. | only the admin |
-| `delay` | list | none | How long a revision waits in this cluster. The first entry that matches counts. | orders: `skip` |
+| `delay` | list | none | How long a revision waits in this cluster. The first entry that matches applies. | orders: `skip` |
 | `delay[].clusters` | glob | required | Names of clusters, as in `--cluster-name`. | only the admin |
 | `delay[].by` | duration | required | Delay of the first wave, from the arrival of the revision. | only the admin |
 | `urgentUntil` | time in RFC 3339, at most $URGENT days after the arrival of the revision | never | Until this time, waves, soaks, windows, freezes, deferrals, approvals and delays are skipped. New AWS images are never urgent. | only the admin |
