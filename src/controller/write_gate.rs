@@ -177,7 +177,7 @@ fn conflict_event(conflict: &ForeignWrite) -> Event {
     let message = format!(
         "another controller (field manager {manager}) writes the status of InstanceGroups, for example {group}; this \
          controller changes nothing in AWS or Kubernetes until the other one has written nothing for one resync period; \
-         scale its Deployment to 0"
+         scale the Deployment of the other controller to 0"
     );
     Event::warning(EventReason::ConflictingController, message)
 }

@@ -280,7 +280,10 @@ pub(crate) fn report_readiness(input: &PlanInput, group: &ObservedNodegroup, bui
         (false, false) => Phase::Modifying,
     };
     let message = match unready.waiting.as_slice() {
-        [] => format!("waiting for Auto Scaling to launch {}", group.desired_size() - group.ready_nodes()),
+        [] => format!(
+            "waiting for Auto Scaling to launch instances: {} missing",
+            group.desired_size() - group.ready_nodes()
+        ),
         waits => waits.join("; "),
     };
     builder.set_outcome_once(waiting(phase, message));

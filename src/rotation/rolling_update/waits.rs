@@ -24,7 +24,7 @@ pub(super) fn for_availability(input: &RollingUpdateInput, unavailable: usize, s
     let exists = |m: &&NodeInstance| m.instance.state != InstanceState::Terminating;
     let existing: usize = input.members.iter().filter(exists).map(NodeInstance::weight).sum();
     if existing < input.desired {
-        waits.push(format!("Auto Scaling to launch {} more", input.desired - existing));
+        waits.push(format!("Auto Scaling to launch instances: {} missing", input.desired - existing));
     }
     shorten(&mut waits);
     if waits.is_empty() {

@@ -124,7 +124,7 @@ fn terminations(input: &PlanInput, missing: i64) -> Vec<String> {
     let is_recent = |a: &&ScalingActivity| a.is_termination() && a.started.is_some_and(|started| started >= since);
     let recent = input.observed.activities.iter().filter(is_recent).take(MAX_TERMINATIONS);
     let quoted = recent.map(|a| format!("{} ({})", a.description, a.cause)).collect::<Vec<_>>();
-    std::iter::once(format!("waiting for Auto Scaling to launch {missing}")).chain(quoted).collect()
+    std::iter::once(format!("waiting for Auto Scaling to launch instances: {missing} missing")).chain(quoted).collect()
 }
 
 /// A rotation ends when its last replacement is Ready, not when the last outdated node is terminated.
