@@ -72,7 +72,7 @@ impl Replacements<'_> {
         let until = match is_proven {
             true => format!("until one is Ready, or until {}", rfc3339(next_try)),
             false => {
-                "until one is Ready, the spec changes, or the annotation reconcile-now asks for another try".to_owned()
+                "until one is Ready, the spec changes, or instance-manager reconcile asks for another try".to_owned()
             }
         };
         Some(format!(
