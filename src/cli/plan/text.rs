@@ -115,7 +115,7 @@ fn write_forecast(out: &mut String, group: &GroupPlan) -> std::fmt::Result {
     }
     if let Some(join) = &group.join_timeout {
         let drain = group.drain_timeout.as_ref().map_or_else(
-            || "a drain waits for budgets without limit, because drainTimeout is not set".to_owned(),
+            || "a drain waits for PodDisruptionBudgets without limit, because drainTimeout is not set".to_owned(),
             |drain| format!("a drain may take up to {drain} (drainTimeout)"),
         );
         writeln!(out, "  limits: {drain}; the rotation halts if a node does not join within {join} (joinTimeout)")?;
@@ -145,7 +145,7 @@ fn write_forecast(out: &mut String, group: &GroupPlan) -> std::fmt::Result {
         writeln!(out, "  volumes: unknown which are bound to a zone: {why}")?;
     }
     if let Some(why) = &group.drains_unknown {
-        writeln!(out, "  drains: unknown whether budgets allow them: {why}")?;
+        writeln!(out, "  drains: unknown whether PodDisruptionBudgets allow them: {why}")?;
     }
     if let Some(why) = &group.irreversible {
         writeln!(out, "  irreversible: {why}")?;

@@ -44,7 +44,7 @@ fn blocked_message(blocked: &BlockedEviction) -> String {
     let pod = format!("{}/{}", blocked.pod.namespace, blocked.pod.name);
     if let Some(deadline) = blocked.terminated_at.and_then(|at| at.round(Unit::Second).ok()) {
         return format!(
-            "eviction of pod {pod} is blocked by {cause}; retrying; the group is being deleted, so at {deadline} its instances are terminated regardless of budgets, with the pods that are left; before that, {remedy}"
+            "eviction of pod {pod} is blocked by {cause}; retrying; the group is being deleted, so at {deadline} its instances are terminated regardless of PodDisruptionBudgets, with the pods that are left; before that, {remedy}"
         );
     }
     if blocked.unschedulable.is_empty() {
