@@ -320,8 +320,14 @@ mod tests {
     /// Each check of a foreign role and profile costs two IAM calls, so an active group does not poll for them.
     #[test]
     fn ownership_conflict_is_transient_only_while_deleting() {
-        assert!(!is_transient(StalledReason::OwnershipConflict, false) && is_transient(StalledReason::OwnershipConflict, true));
-        assert!(is_transient(StalledReason::InsufficientCapacity, false) && !is_transient(StalledReason::PolicyViolation, true));
+        assert!(
+            !is_transient(StalledReason::OwnershipConflict, false)
+                && is_transient(StalledReason::OwnershipConflict, true)
+        );
+        assert!(
+            is_transient(StalledReason::InsufficientCapacity, false)
+                && !is_transient(StalledReason::PolicyViolation, true)
+        );
     }
 
     /// An outage that lasts is visible after a minute, and not only when the growing intervals of the retries allow it.

@@ -175,8 +175,7 @@ impl PlanBuilder {
     /// Whether nodes in progress wait for something that may take long: a user, or a write without effect. An unhealthy
     /// cluster is none: uncordoning would be a change, too.
     pub(crate) fn leaves_nodes_waiting(&self, persistent_failure: &PersistentFailure) -> bool {
-        let is_blocked =
-            matches!(&self.outcome, Some(Outcome::Blocked { reason, .. }) if *reason != StalledReason::ClusterUnhealthy);
+        let is_blocked = matches!(&self.outcome, Some(Outcome::Blocked { reason, .. }) if *reason != StalledReason::ClusterUnhealthy);
         !self.rotation_planned
             && (is_blocked || *persistent_failure == PersistentFailure::Pass || self.waits_for_ineffective())
     }
@@ -310,10 +309,16 @@ mod tests {
     /// Nodes that cannot join make a cluster look unhealthy, and its health must not hide why.
     #[test]
     fn root_cause_comes_first_and_the_others_follow() {
-        let found = [StalledReason::ClusterUnhealthy, StalledReason::AuthConflict, StalledReason::NodesNotReady, StalledReason::NodesNotReady];
+        let found = [
+            StalledReason::ClusterUnhealthy,
+            StalledReason::AuthConflict,
+            StalledReason::NodesNotReady,
+            StalledReason::NodesNotReady,
+        ];
         let expected = [StalledReason::ClusterUnhealthy, StalledReason::NodesNotReady].map(blocked).to_vec();
         assert_eq!(built(found.map(blocked), false), (blocked(StalledReason::AuthConflict), expected));
-        let halted = [StalledReason::ReplacementsNotReady, StalledReason::NodesNotReady, StalledReason::LaunchFailed].map(blocked);
+        let halted = [StalledReason::ReplacementsNotReady, StalledReason::NodesNotReady, StalledReason::LaunchFailed]
+            .map(blocked);
         assert_eq!(built(halted, false).1, [blocked(StalledReason::LaunchFailed)], "the nodes are named already");
         let waits = [waiting(Phase::Rotating, "for a node"), blocked(StalledReason::LaunchFailed)];
         let (Outcome::Blocked { reason: StalledReason::LaunchFailed, message, .. }, _) = built(waits, false) else {

@@ -71,10 +71,7 @@ impl StalledReason {
 
     /// Whether AWS launches no instances because of it.
     pub(crate) fn prevents_launches(self) -> bool {
-        matches!(
-            self,
-            Self::InsufficientCapacity | Self::QuotaExceeded | Self::LaunchFailed | Self::ProcessSuspended
-        )
+        matches!(self, Self::InsufficientCapacity | Self::QuotaExceeded | Self::LaunchFailed | Self::ProcessSuspended)
     }
 
     /// Whether a group that is blocked for this reason counts as a failure of the revision that it switched to last.

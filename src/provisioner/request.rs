@@ -187,7 +187,9 @@ pub(crate) enum PlanResult {
 pub(crate) fn cluster_mismatch(settings: &Settings, path: &str, cluster: &str) -> Option<SpecError> {
     let pinned = settings.cluster_name.as_ref().filter(|name| *name != cluster)?;
     let rule = format!("is not this cluster ({pinned})");
-    Some(SpecError::invalid(path, cluster, rule, "correct it, or remove it").with_reason(StalledReason::PolicyViolation))
+    Some(
+        SpecError::invalid(path, cluster, rule, "correct it, or remove it").with_reason(StalledReason::PolicyViolation),
+    )
 }
 
 /// Where a subnet or a security group that a spec names was searched for.

@@ -233,7 +233,8 @@ impl GroupView<'_> {
                 condition::ROTATION_HALTED => true,
                 condition::STALLED => {
                     let reason = StalledReason::of_name(reason).filter(|reason| reason.is_failure_of_revision());
-                    let is_chance = reason == Some(StalledReason::NodesNotReady) && self.is_within_node_loss_tolerance();
+                    let is_chance =
+                        reason == Some(StalledReason::NodesNotReady) && self.is_within_node_loss_tolerance();
                     reason.is_some() && !is_chance && now.duration_since(begun) >= delay
                 }
                 _ => false,

@@ -108,7 +108,8 @@ fn events_come_with_transitions() {
     let event = &stalled.transition_events[0];
     assert!(event.kind == EventKind::Warning && event.message == "fix it");
 
-    let halted = Outcome::Blocked { reason: StalledReason::ReplacementsNotReady, message: "i-1".into(), is_deleting: false };
+    let halted =
+        Outcome::Blocked { reason: StalledReason::ReplacementsNotReady, message: "i-1".into(), is_deleting: false };
     assert_eq!(reasons(&report_for(&status_after(&stalled), halted)), ["InstanceGroupUpgradeFailed"]);
 
     let nodes = |old: &InstanceGroupStatus, ready| {

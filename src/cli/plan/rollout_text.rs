@@ -260,11 +260,8 @@ mod tests {
         let words = "at most 1 node unavailable at once; no extra nodes (no group has maxSurge or a second node group)";
         assert!(none.contains(words), "{none}");
         let measured = MeasuredJoin { median: SignedDuration::ZERO, nodes: 1 };
-        let surge = GroupPlan {
-            extra_nodes: ExtraNodes::Surge(1),
-            measured_join: Some(measured),
-            ..group("team-s/web", 2, 1)
-        };
+        let surge =
+            GroupPlan { extra_nodes: ExtraNodes::Surge(1), measured_join: Some(measured), ..group("team-s/web", 2, 1) };
         let little = text(waves, &[surge]);
         assert!(little.contains("less than 0.1 extra node-hours (1 group with maxSurge"), "{little}");
         let nothing = text(waves, &[group("team-a/web", 1, 0)]);

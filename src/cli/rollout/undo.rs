@@ -176,7 +176,8 @@ mod tests {
             status("new", None, 9, 1),
             status("old", Some("rest"), 80, 50),
         ];
-        let said = |rest: &str| format!("2 groups (10 nodes) whose nodes r2 replaced, and 3 others, return to r1{rest}");
+        let said =
+            |rest: &str| format!("2 groups (10 nodes) whose nodes r2 replaced, and 3 others, return to r1{rest}");
         let waves = "waves: [{name: canary, soak: 4h}, {name: rest, atOnce: 1, approval: admin}]";
         assert_eq!(text(waves, &groups), said(", in about 20m"), "side by side, as long as each took");
         let budget = format!("budget: {{nodes: 1%}}\n{waves}");

@@ -9,7 +9,7 @@ use crate::api::{GroupId, InstanceGroupStatus, ProvisionerKind};
 use crate::aws::AwsErrorKind;
 use crate::boundaries::MergedSpec;
 use crate::controller::recorded_cluster;
-use crate::plan::{Plan, Reason, blocked_plan};
+use crate::plan::{Plan, StalledReason, blocked_plan};
 use crate::provisioner::dispatch;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 
@@ -41,7 +41,7 @@ impl OtherProvisioner {
         let message = format!(
             "spec.provisioner is {desired}, but {creator} created {resource} of this group, and the status does not record it; set spec.provisioner to {creator} and {cluster_field} to {cluster}, and the deletion continues; to keep the resources, remove the finalizer"
         );
-        blocked_plan(id, Reason::InvalidSpec, message)
+        blocked_plan(id, StalledReason::InvalidSpec, message)
     }
 }
 
@@ -201,9 +201,8 @@ mod tests {
     #[tokio::test]
     async fn resource_of_another_owner_does_not_hold_a_deletion() {
         let deleted = json!({"metadata": {"deletionTimestamp": "1970-01-01T00:00:00Z"}});
-        let removes_finalizer = |plan: &Plan| {
-            plan.steps.iter().any(|planned| planned.step == Step::Object(ObjectStep::RemoveFinalizer))
-        };
+        let removes_finalizer =
+            |plan: &Plan| plan.steps.iter().any(|planned| planned.step == Step::Object(ObjectStep::RemoveFinalizer));
         for creator in ["eks-fargate", NODEGROUP] {
             let plan = plan(&aws_with(creator, "other"), &group("eks", &deleted)).await;
             assert!(removes_finalizer(&plan), "{creator}: {plan:?}");

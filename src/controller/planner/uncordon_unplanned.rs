@@ -277,7 +277,8 @@ mod tests {
         };
         let tags = ownership_tags("demo", &id());
         let both = [("i-busy", UncordonReason::GroupRejected), ("i-empty", UncordonReason::GroupRejected)];
-        for reason in [StalledReason::InvalidSpec, StalledReason::PolicyViolation, StalledReason::BoundariesUnavailable] {
+        for reason in [StalledReason::InvalidSpec, StalledReason::PolicyViolation, StalledReason::BoundariesUnavailable]
+        {
             let plan = stop(tags.clone(), reason).await;
             assert_eq!(uncordoned(&plan), both);
             assert!(plan.recheck_at.is_some());

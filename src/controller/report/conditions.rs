@@ -107,7 +107,9 @@ pub(super) fn locked_update(outcome: &Outcome) -> ConditionUpdate {
 /// The update of `BoundariesApplied` for a group that is not merged, because no boundaries are known: its last value
 /// about the boundaries is no longer valid.
 pub(super) fn boundaries_unavailable_update(outcome: &Outcome) -> Option<ConditionUpdate> {
-    let Outcome::Blocked { reason: reason @ StalledReason::BoundariesUnavailable, message, .. } = outcome else { return None };
+    let Outcome::Blocked { reason: reason @ StalledReason::BoundariesUnavailable, message, .. } = outcome else {
+        return None;
+    };
     let (condition_type, reason) = (condition::BOUNDARIES_APPLIED, reason.to_string());
     Some(ConditionUpdate { condition_type, status: false, reason, message: truncate(message) })
 }

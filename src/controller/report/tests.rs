@@ -30,9 +30,8 @@ fn renamed_reason_is_not_a_transition() {
 /// again when the group waits for something else.
 #[test]
 fn revision_that_is_to_come_is_announced_once() {
-    let pending = |is_pending: bool, reason: &str| {
-        Condition::new(condition::ROLLOUT_PENDING, is_pending, reason, "r2 comes")
-    };
+    let pending =
+        |is_pending: bool, reason: &str| Condition::new(condition::ROLLOUT_PENDING, is_pending, reason, "r2 comes");
     let announced = |previous: Option<Condition>, reason: &str| {
         let event = transition_event(previous.as_ref(), &pending(true, reason));
         event.map(|event| (event.kind, event.reason, event.message))
@@ -156,8 +155,11 @@ fn rejected_fields_have_one_event() {
     let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
     let rejection = FieldRejection { reason: StalledReason::InvalidSpec, message: "spec.x is wrong".into() };
     let rotating = Outcome::Progressing { phase: Phase::Rotating, message: "2 of 3".into(), recheck: Recheck::Poll };
-    let refused =
-        Outcome::Blocked { reason: StalledReason::RefusedByAws, message: rejection.message.clone(), is_deleting: false };
+    let refused = Outcome::Blocked {
+        reason: StalledReason::RefusedByAws,
+        message: rejection.message.clone(),
+        is_deleting: false,
+    };
     let stalled = InstanceGroupStatus {
         conditions: vec![Condition::new(condition::STALLED, true, "InvalidSpec", "spec.x is wrong")],
         ..InstanceGroupStatus::default()

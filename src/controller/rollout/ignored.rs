@@ -164,7 +164,8 @@ mod tests {
         let now = Timestamp::now();
         let revision = |number: i64, orders: serde_json::Value| -> BoundariesRevision {
             let fields = json!({"f:spec": {"f:orders": {"f:approved": {}}}});
-            let written = json!({"manager": "kubectl", "time": rfc3339(now), "operation": "Update", "fieldsV1": fields});
+            let written =
+                json!({"manager": "kubectl", "time": rfc3339(now), "operation": "Update", "fieldsV1": fields});
             let (name, created) = (format!("r{number}"), "2026-01-01T00:00:00Z");
             let metadata = json!({"name": name, "uid": "u", "creationTimestamp": created, "managedFields": [written]});
             let object = json!({

@@ -26,10 +26,8 @@ pub(crate) fn record(
     if managed == old && adopted.is_none() {
         return;
     }
-    let mut fields = vec![
-        ("managed".to_owned(), json!(managed)),
-        ("provisioner".to_owned(), json!(ProvisionerKind::EksManaged)),
-    ];
+    let mut fields =
+        vec![("managed".to_owned(), json!(managed)), ("provisioner".to_owned(), json!(ProvisionerKind::EksManaged))];
     // Both fields are written together: a recorded name without its hash would make the group outdated.
     if let Some(group) = adopted {
         let mut template = input.status.template.clone().unwrap_or_default();

@@ -177,7 +177,9 @@ pub(crate) fn decide(input: &CrdStrategyInput) -> CrdStrategyDecision {
     let found = input.resources.iter().find(|r| input.is_desired(r));
     match found {
         Some(resource) if input.outdated == 0 => nothing_outdated(input, resource),
-        Some(resource) if !resource.is_owned => blocked(StalledReason::OwnershipConflict, ownership_conflict_message(input)),
+        Some(resource) if !resource.is_owned => {
+            blocked(StalledReason::OwnershipConflict, ownership_conflict_message(input))
+        }
         Some(resource) if resource.is_deleting => {
             waiting(format!("{} to be deleted", input.display_name(input.desired_name)))
         }

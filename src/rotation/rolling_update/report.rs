@@ -112,7 +112,9 @@ pub(crate) fn report(
             report_halted(builder, true, "ReplacementsNotReady", message.clone());
             builder.set_outcome_once(blocked(StalledReason::ReplacementsNotReady, message));
         }
-        RotationState::Unhealthy(message) => builder.set_outcome_once(blocked(StalledReason::ClusterUnhealthy, message)),
+        RotationState::Unhealthy(message) => {
+            builder.set_outcome_once(blocked(StalledReason::ClusterUnhealthy, message))
+        }
         RotationState::DrainBackoff(message) => builder.set_outcome_once(blocked(StalledReason::DrainBlocked, message)),
     }
 }

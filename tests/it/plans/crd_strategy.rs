@@ -177,7 +177,10 @@ fn strategy_change_waits_for_active_resource() {
     assert!(message.contains(&command), "{message}");
     assert!(!waiting.status_update.fields.contains_key("strategyProgress"), "the resource stays recorded");
     let blocked = switched_to_rolling_update(|_| StrategyState::Forbidden("not allowed to get it".into())).plan();
-    assert!(matches!(blocked.outcome, Outcome::Blocked { reason: StalledReason::MissingPermission, .. }), "{blocked:?}");
+    assert!(
+        matches!(blocked.outcome, Outcome::Blocked { reason: StalledReason::MissingPermission, .. }),
+        "{blocked:?}"
+    );
     assert!(!cordons(&blocked), "an unreadable resource may still be active");
     let finished = switched_to_rolling_update(|_| StrategyState::Left(None)).plan();
     assert!(cordons(&finished), "{finished:?}");

@@ -47,7 +47,8 @@ pub(crate) fn of_image(desired: &DesiredSpec, image: &Image) -> Option<DefaultVo
 pub(crate) fn unreadable_image(resolved: &ResolvedGroup) -> SpecError {
     let rule = "cannot be read, so the device of the default volume is not known";
     let remedy = "allow the controller's IAM role to call ec2:DescribeImages, or list volumes";
-    SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy).with_reason(StalledReason::MissingPermission)
+    SpecError::invalid(IMAGE, &resolved.template_data.image_id, rule, remedy)
+        .with_reason(StalledReason::MissingPermission)
 }
 
 /// Gives the default volume its device and size.

@@ -143,8 +143,9 @@ pub fn resolve_with_errors(
     if !desired.discovers_endpoint && (cluster.endpoint.is_empty() || cluster.ca.is_empty()) {
         let rule = "has no API endpoint or certificate authority yet, so its nodes could not join";
         let remedy = "wait until EKS has created the cluster";
-        launch_errors
-            .push(SpecError::invalid(CLUSTER_FIELD, &desired.cluster, rule, remedy).with_reason(StalledReason::NotFound));
+        launch_errors.push(
+            SpecError::invalid(CLUSTER_FIELD, &desired.cluster, rule, remedy).with_reason(StalledReason::NotFound),
+        );
     }
     let account = AccountInfo::from_arn(&cluster.arn);
     let names = ResourceNames::derive(&desired, form, account.region);

@@ -597,7 +597,10 @@ fn deletion_reports_denied_tagging() {
     let plan = deletion_plan(&scenario, &remaining, None);
     assert_eq!(plan.steps, []);
     assert!(blocked(&plan).1.contains("eks:TagResource"));
-    assert!(matches!(plan.outcome, Outcome::Blocked { reason: StalledReason::MissingPermission, is_deleting: true, .. }));
+    assert!(matches!(
+        plan.outcome,
+        Outcome::Blocked { reason: StalledReason::MissingPermission, is_deleting: true, .. }
+    ));
 }
 
 /// An access entry admits only the role that existed when it was created. Pods of a recreated role of the same name could
@@ -973,7 +976,13 @@ fn deletion_plan_with_rejected_spec(scenario: &Scenario, remaining: &[FargatePro
     let problem = SpecError::invalid("spec.eks-fargate.selectors[0].namespace", "team", rule, "name another");
     let evidence =
         OwnershipEvidence::from_status(scenario.resolved.desired.existing_role.as_deref(), true, &scenario.status);
-    deletion_plan_from(scenario, remaining, &evidence, &[problem.with_reason(StalledReason::PolicyViolation)], (None, None))
+    deletion_plan_from(
+        scenario,
+        remaining,
+        &evidence,
+        &[problem.with_reason(StalledReason::PolicyViolation)],
+        (None, None),
+    )
 }
 
 fn deletion_plan_from(
