@@ -12,6 +12,9 @@ use crate::provisioner::GroupId;
 /// Keys of the three tags that together prove ownership.
 pub(crate) const OWNERSHIP_TAG_KEYS: [&str; 3] = [tag::CLUSTER_NAME, tag::INSTANCE_GROUP, tag::NAMESPACE];
 
+/// The most tags that a managed node group or Fargate profile can have (EKS API reference, TagMap).
+const MAX_TAGS: usize = 50;
+
 /// `the InstanceGroup a/web`, or several of them.
 pub(crate) fn group_list(groups: &BTreeSet<String>) -> String {
     let keys: Vec<_> = groups.iter().map(String::as_str).collect();
@@ -64,6 +67,17 @@ pub(crate) fn has_foreign_tags(tags: &[Tag], ownership: &[Tag]) -> bool {
     let present = tag_map(tags);
     let claimed = [tag::INSTANCE_GROUP, tag::NAMESPACE].iter().any(|k| present.contains_key(k));
     claimed && !has_ownership_tags(tags, ownership)
+}
+
+/// The hash of the spec that an adopted resource counts as up to date with, from its tags.
+pub(crate) fn adopted_hash(tags: &[Tag]) -> Option<&str> {
+    tag_map(tags).get(tag::ADOPTED_HASH).copied()
+}
+
+/// The tag with that hash; `None` if a resource has no room for it beside the tags with `keys`.
+pub(crate) fn adoption_tag<'a>(hash: &str, keys: impl IntoIterator<Item = &'a String>) -> Option<Tag> {
+    let others: BTreeSet<_> = keys.into_iter().filter(|key| *key != tag::ADOPTED_HASH).collect();
+    (others.len() < MAX_TAGS).then(|| Tag { key: tag::ADOPTED_HASH.into(), value: hash.into() })
 }
 
 /// Who owns a scaling group with the name that the controller derives for a group, according to the scaling group's

@@ -115,6 +115,8 @@ pub(crate) mod tag {
     pub(crate) const SUSPENDED_BY_DELETION: &str = "instancegroups.keikoproj.io/SuspendedByDeletion";
     /// On a scaling group: the process that the controller suspended because subnets leave. It outlives the status.
     pub(crate) const SUSPENDED_FOR_SUBNETS: &str = "instancegroups.keikoproj.io/SuspendedForSubnets";
+    /// On an adopted node group or Fargate profile: the hash of the spec at its adoption. It outlives the status.
+    pub(crate) const ADOPTED_HASH: &str = "instancegroups.keikoproj.io/AdoptedHash";
     /// Tags about the scaling group itself, which its instances do not get.
     pub(crate) const NOT_PROPAGATED: [&str; 2] = [SUSPENDED_BY_DELETION, SUSPENDED_FOR_SUBNETS];
     /// Name of the cluster, in the tag that other tools read.

@@ -6,7 +6,7 @@ use super::observed::ObservedProfiles;
 use super::plan_builder::FargatePlanBuilder;
 use crate::aws::Tag;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
-use crate::ownership::{has_foreign_tags, has_ownership_tags, tagging_blocked};
+use crate::ownership::{adopted_hash, adoption_tag, has_foreign_tags, has_ownership_tags, tagging_blocked};
 use crate::plan::FargateStep;
 use crate::plan::{Drift, IamStep, Outcome};
 use crate::provisioner::role_region::{RegionClaim, region_claim};
@@ -15,7 +15,7 @@ use crate::provisioner::role_region::{RegionClaim, region_claim};
 /// date. Tags that AWS denied are retried.
 pub(crate) fn profile(input: &PlanInput, found: &ObservedProfiles, builder: &mut FargatePlanBuilder) {
     let Some(profile) = found.untagged.filter(|p| p.status != ProfileStatus::Deleting) else {
-        return drop_adoption(input, builder);
+        return update_adoption(input, found, builder);
     };
     let is_first_observation = builder.slot.status.adopted_hash.is_none();
     if !is_first_observation && input.observed.tag_retry_pending {
@@ -53,21 +53,35 @@ pub(crate) fn restore_tags(
     None
 }
 
-/// Ends the adoption once the spec differs from the spec at adoption; the profile is then handled like any other.
-fn drop_adoption(input: &PlanInput, builder: &mut FargatePlanBuilder) {
+/// The tag with the hash that the status records for the adopted profile.
+pub(crate) fn hash_tag(input: &PlanInput, profile: &FargateProfile, builder: &FargatePlanBuilder) -> Option<Tag> {
+    let r = input.resolved;
+    let hash = builder.slot.status.adopted_hash.as_ref().filter(|_| profile.name == r.names.first_profile)?;
+    adoption_tag(hash, profile.tags.iter().chain(&r.tags).map(|tag| &tag.key))
+}
+
+/// Restores the hash in a status that was lost from the tags of the adopted profile. Ends the adoption once the spec differs
+/// from the spec at adoption; the profile is then handled like any other.
+fn update_adoption(input: &PlanInput, found: &ObservedProfiles, builder: &mut FargatePlanBuilder) {
+    let r = input.resolved;
     let adopted = &mut builder.slot.status.adopted_hash;
-    if adopted.as_ref().is_some_and(|hash| *hash != input.resolved.hash) {
+    if adopted.is_none() {
+        let first = found.own.iter().find(|p| p.name == r.names.first_profile);
+        *adopted = first.and_then(|p| adopted_hash(&p.tags)).map(str::to_owned);
+    }
+    if adopted.as_ref().is_some_and(|hash| *hash != r.hash) {
         *adopted = None;
     }
 }
 
 fn tag_adopted(input: &PlanInput, profile: &FargateProfile, builder: &mut FargatePlanBuilder) {
     let r = input.resolved;
+    let tags = r.ownership_tags.iter().cloned().chain(hash_tag(input, profile, builder)).collect();
     builder.plan.push(FargateStep::TagFargateProfile {
         cluster: r.desired.cluster.clone(),
         profile: profile.name.clone(),
         arn: profile.arn.clone(),
-        tags: r.ownership_tags.clone(),
+        tags,
     });
     let unclaimed =
         |tags: &[Tag]| !has_ownership_tags(tags, &r.ownership_tags) && !has_foreign_tags(tags, &r.ownership_tags);

@@ -39,7 +39,7 @@ use super::{
 use crate::api::spec_error::SpecError;
 use crate::api::{InstanceGroupSpec, InstanceGroupStatus};
 use crate::boundaries::MergedAnnotations;
-use crate::ownership::ownership_tags;
+use crate::ownership::{adopted_hash, ownership_tags};
 use crate::plan::{Plan, StalledReason};
 use crate::provisioner::name_form::NameForm;
 use crate::provisioner::observe::{ObserveResult, Observer};
@@ -199,19 +199,20 @@ async fn resolve_and_observe(
     status: &InstanceGroupStatus,
 ) -> ObserveResult<Option<(resolve::ResolvedGroup, observed::ObservedState)>> {
     let mut form = recorded_form(o, &desired, status);
+    // An adopted profile is compared by the hash of the spec that it was adopted with.
+    let mut adopted = status.fargate.as_ref().and_then(|f| f.adopted_hash.clone());
     if !broken.is_empty() {
         let Some(serving) = unchanged_parts::serving_profile(o, &desired, status).await? else { return Ok(None) };
         let names = ProfileNames::new(&desired.cluster, &desired.id, form, &o.inventory.aws().region);
         unchanged_parts::keep(&mut desired, &serving, &names, &broken, status);
+        adopted = adopted.or_else(|| adopted_hash(&serving.tags).map(str::to_owned));
     }
     let key = desired.id.key();
     loop {
         let resolved = resolve::resolve_with_errors(desired.clone(), RejectedFields::default(), references, form);
         let Ok(mut resolved) = resolved else { return Ok(None) };
         resolved.broken = broken.clone();
-        // An adopted profile is compared by the hash of the spec that it was adopted with.
-        let adopted = status.fargate.as_ref().and_then(|f| f.adopted_hash.as_ref());
-        if let Some(hash) = adopted.filter(|_| broken.contains(Part::Immutable)) {
+        if let Some(hash) = adopted.as_ref().filter(|_| broken.contains(Part::Immutable)) {
             resolved.hash.clone_from(hash);
         }
         let observed = observe::observed_state(o, &resolved, status).await?;

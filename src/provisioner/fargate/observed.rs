@@ -11,7 +11,7 @@ use crate::auth::aws_auth::AuthEntry;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::{AccessEntry, NewAccessEntry, Role};
 use crate::index::groups::QueuePosition;
-use crate::ownership::{has_foreign_tags, has_ownership_tags};
+use crate::ownership::{adopted_hash, has_foreign_tags, has_ownership_tags};
 use crate::provisioner::role_region::OtherRegion;
 use crate::provisioner::role_users::KeptEntry;
 
@@ -141,9 +141,12 @@ impl<'a> ObservedProfiles<'a> {
     }
 }
 
-/// Whether a profile matches the spec, or was adopted and the spec (its hash) has not changed since.
+/// Whether a profile matches the spec, or was adopted and the spec (its hash) has not changed since. The profile has that
+/// hash in its tags too, for a status that was lost.
 pub(crate) fn is_current(profile: &FargateProfile, resolved: &ResolvedGroup, recorded: Option<&FargateStatus>) -> bool {
-    let adopted = recorded.and_then(|recorded| recorded.adopted_hash.as_ref());
-    let unchanged_since_adoption = profile.name == resolved.names.first_profile && adopted == Some(&resolved.hash);
+    let adopted = recorded.and_then(|recorded| recorded.adopted_hash.as_deref());
+    let adopted = adopted.or_else(|| adopted_hash(&profile.tags));
+    let is_adopted_hash = adopted == Some(resolved.hash.as_str());
+    let unchanged_since_adoption = profile.name == resolved.names.first_profile && is_adopted_hash;
     unchanged_since_adoption || immutable_drift(resolved, profile, recorded).is_empty()
 }

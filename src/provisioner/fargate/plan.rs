@@ -14,6 +14,7 @@ use super::plan_builder::FargatePlanBuilder;
 use super::profile_slot::{ProfileSlot, Retry};
 use super::record::{managed_attributes, record};
 use super::{adopt, create, role};
+use crate::api::names::tag;
 use crate::api::{EffectiveValues, FargateStatus, InstanceGroupStatus, ProvisionerKind, StrategyType};
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
@@ -267,7 +268,8 @@ fn push_delete(input: &PlanInput, profile: &FargateProfile, builder: &mut Fargat
 }
 
 /// Plans tag changes, the only in-profile_id change of a profile. Tags of other owners are kept. Recorded tags that the spec no
-/// longer has are removed. Returns a blocked outcome while AWS denies tagging; tagging is retried after a delay.
+/// longer has are removed, and so is the hash of an adoption that has ended. Returns a blocked outcome while AWS denies
+/// tagging; tagging is retried after a delay.
 fn plan_tags(input: &PlanInput, current: &FargateProfile, builder: &mut FargatePlanBuilder) -> Option<Outcome> {
     let r = input.resolved;
     if !has_ownership_tags(&current.tags, &r.ownership_tags) {
@@ -276,8 +278,10 @@ fn plan_tags(input: &PlanInput, current: &FargateProfile, builder: &mut FargateP
     let current_tags = tag_map(&current.tags);
     let missing =
         |t: &&Tag| !r.ownership_tags.contains(t) && current_tags.get(t.key.as_str()) != Some(&t.value.as_str());
-    let added: Vec<_> = r.tags.iter().filter(missing).cloned().collect();
+    let (adopted, adoption_key) = (adopt::hash_tag(input, current, builder), tag::ADOPTED_HASH.to_owned());
+    let added: Vec<_> = r.tags.iter().chain(&adopted).filter(missing).cloned().collect();
     let recorded = input.status.managed.iter().flat_map(|m| &m.tags);
+    let recorded = recorded.chain(adopted.is_none().then_some(&adoption_key));
     let removed =
         recorded.filter(|key| current_tags.contains_key(key.as_str()) && r.tags.iter().all(|t| t.key != **key));
     let removed: Vec<_> = removed.cloned().collect();

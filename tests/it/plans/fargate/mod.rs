@@ -1,5 +1,6 @@
 //! Plans for the provisioner `eks-fargate`: profiles, their role, and the queue for profile operations.
 
+mod adopted_hash;
 mod edited_tags;
 
 use instance_manager::api::FargateStatus;
@@ -190,6 +191,9 @@ impl Scenario {
                     });
                 }
                 Step::Iam(IamStep::AttachPolicy { .. }) => self.observed.is_role_ready = true,
+                Step::Iam(IamStep::TagRole { tags, .. }) => {
+                    self.observed.role.as_mut().expect("a role").tags.clone_from(tags)
+                }
                 Step::Join(JoinStep::PutAwsAuthEntry(_)) => {
                     (self.observed.join_state.auth_entry, self.observed.join_state.owns_auth_entry) =
                         (AuthEntryState::Present, true)
