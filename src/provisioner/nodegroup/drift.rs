@@ -3,6 +3,7 @@
 use super::omitted_fields;
 use super::resolve::ResolvedGroup;
 use crate::api::InstanceGroupStatus;
+use crate::api::names::tag;
 use crate::aws::nodegroup::Nodegroup;
 use crate::plan::Drift;
 
@@ -63,5 +64,11 @@ pub(crate) fn is_unchanged_since_adoption(
     status: &InstanceGroupStatus,
     found: &Nodegroup,
 ) -> bool {
-    status.template.as_ref().is_some_and(|t| t.adopted_hash_of(&found.name.nodegroup) == Some(&resolved.hash))
+    adopted_hash(status, found) == Some(resolved.hash.as_str())
+}
+
+/// The hash of the spec that a node group was adopted with: the recorded one, or that in its tags if the status was lost.
+pub(crate) fn adopted_hash<'a>(status: &'a InstanceGroupStatus, found: &'a Nodegroup) -> Option<&'a str> {
+    let recorded = status.template.as_ref().and_then(|t| t.adopted_hash_of(&found.name.nodegroup));
+    recorded.or_else(|| found.tags.get(tag::ADOPTED_HASH).map(String::as_str))
 }

@@ -243,8 +243,7 @@ async fn resolve_with_current_values(
     unchanged_parts::keep(&mut desired, &found, &broken, status);
     let mut resolved = resolve::build_resolved(desired, broken);
     // An adopted node group is compared by the hash of the spec that it was adopted with.
-    let adopted = status.template.as_ref().and_then(|t| t.adopted_hash_of(&found.name.nodegroup));
-    if let Some(hash) = adopted.filter(|_| resolved.broken.contains(Part::Immutable)) {
+    if let Some(hash) = drift::adopted_hash(status, &found).filter(|_| resolved.broken.contains(Part::Immutable)) {
         resolved.hash = hash.to_owned();
     }
     Ok(Some(resolved))

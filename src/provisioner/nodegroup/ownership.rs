@@ -8,7 +8,7 @@ use crate::api::InstanceGroupStatus;
 use crate::api::names::tag;
 use crate::aws::Tag;
 use crate::aws::nodegroup::{Nodegroup, NodegroupName};
-use crate::ownership::{group_list, has_foreign_tags, has_ownership_tags, is_adopted};
+use crate::ownership::{adopted_hash, group_list, has_foreign_tags, has_ownership_tags, is_adopted};
 use crate::provisioner::GroupId;
 
 /// Converts a tag map to a list, as the ownership checks take it.
@@ -21,7 +21,8 @@ pub(crate) fn to_tags(tags: &BTreeMap<String, String>) -> Vec<Tag> {
 pub enum Owner {
     /// Created or already adopted by this group.
     Ours,
-    /// Created by Keiko controller for this group and not adopted yet.
+    /// Created by Keiko controller for this group and not adopted yet, or adopted with the present spec before the status was
+    /// lost.
     Found,
     /// It matches, but nothing proves that it is this group's.
     Unproven(Doubt),
@@ -132,7 +133,10 @@ pub fn owner_of(resolved: &ResolvedGroup, status: &InstanceGroupStatus, found: &
         return Owner::Ours;
     }
     if has_ownership_tags(&tags, &resolved.ownership_tags) {
-        return if found.name.nodegroup == resolved.desired.id.name { Owner::Found } else { Owner::Ours };
+        // The spec has changed since the adoption with another hash: the change must be applied.
+        let is_unchanged = adopted_hash(&tags).is_none_or(|hash| hash == resolved.hash);
+        let has_exact_name = found.name.nodegroup == resolved.desired.id.name;
+        return if has_exact_name && is_unchanged { Owner::Found } else { Owner::Ours };
     }
     let id = &resolved.desired.id;
     let has_role = found.node_role == resolved.desired.immutable.node_role;

@@ -40,7 +40,9 @@ pub(crate) fn plan_tags(
 ) -> Option<Outcome> {
     let (r, found) = (input.resolved, &current.nodegroup);
     let ownership: BTreeMap<_, _> = r.ownership_tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
-    let desired = r.desired.tags.iter().chain(&ownership);
+    let adopted = adopt::hash_tag(input, found, is_adopting).map(|tag| (tag.key, tag.value));
+    let adopted: BTreeMap<_, _> = adopted.into_iter().collect();
+    let desired = r.desired.tags.iter().chain(&ownership).chain(&adopted);
     let differing: BTreeMap<_, _> = desired
         .filter(|(key, value)| found.tags.get(*key) != Some(*value))
         .map(|(key, value)| (key.clone(), value.clone()))

@@ -394,10 +394,7 @@ fn adoption_never_replaces_nodes() {
         assert_eq!(first.step_names(), ["UpdateStatus", "TagNodegroup"], "{spec}");
         let recorded = first.with_records();
         assert_eq!(recorded.step_names(), ["TagNodegroup"], "{spec}: one record holds the whole adoption");
-        let tagged = recorded.with(|s| {
-            let ownership = s.resolved.ownership_tags.iter().map(|t| (t.key.clone(), t.value.clone())).collect();
-            s.state.nodegroups[0].nodegroup.tags = ownership;
-        });
+        let tagged = with_tags(recorded);
         assert_eq!(tagged.step_names(), [""; 0], "{spec}");
         assert_eq!(tagged.plan().outcome, Outcome::Converged, "{spec}");
     }
@@ -405,6 +402,51 @@ fn adoption_never_replaces_nodes() {
     let changed =
         adopted.with(|s| s.resolved = resolve_spec(&spec_text("version: '1.34', releaseVersion: 1.34.0-20251001")));
     assert!(changed.step_names().contains(&"UpdateNodegroupVersion"), "the next spec change applies the differences");
+}
+
+/// The same group after the tags of its plan were set.
+fn with_tags(scenario: Scenario) -> Scenario {
+    let set = scenario.plan().steps.into_iter().find_map(|planned| match planned.step {
+        Step::Nodegroup(NodegroupStep::TagNodegroup { tags, .. }) => Some(tags),
+        _ => None,
+    });
+    scenario.nodegroup(|n| n.tags.extend(set.expect("tags")))
+}
+
+const ADOPTED_HASH: &str = "instancegroups.keikoproj.io/AdoptedHash";
+
+/// The nodes would never get the change, and the group would be Ready.
+#[test]
+fn change_is_applied_although_the_status_of_an_adopted_nodegroup_was_lost() {
+    let adopted = with_tags(Scenario::converged("", C5).with(make_adoptable).with_records());
+    let lost = |spec: &str| {
+        adopted.clone().with(|s| (s.status, s.resolved) = (InstanceGroupStatus::default(), resolve_spec(spec)))
+    };
+    let same = lost(C5);
+    assert_eq!(same.step_names(), ["UpdateStatus"], "the adoption is recorded again, without a rotation");
+    assert_eq!(same.with_records().status.template, adopted.status.template);
+    let changed = lost(&spec_text("instanceType: m5.xlarge"));
+    assert_eq!(changed.step_names(), ["UpdateStatus", "CreateNodegroup"]);
+    assert!(changed.plan().condition_updates.iter().all(|update| update.condition_type != "Adopted"));
+    let released = lost(RELEASED);
+    assert!(released.step_names().contains(&"UpdateNodegroupVersion"), "{:?}", released.step_names());
+    let without_hash = lost(C5).with(|s| s.status.managed.clone_from(&adopted.status.managed));
+    assert_eq!(without_hash.step_names(), [""; 0], "only a part of the status was lost");
+}
+
+/// A release that did not set the tag adopted the node group.
+#[test]
+fn nodegroup_that_was_adopted_without_the_tag_gets_it_once() {
+    let adopted = with_tags(Scenario::converged("", C5).with(make_adoptable).with_records());
+    let earlier = adopted.nodegroup(|n| _ = n.tags.remove(ADOPTED_HASH));
+    assert_eq!(earlier.step_names(), ["TagNodegroup"]);
+    let tagged = with_tags(earlier.clone());
+    assert_eq!((tagged.step_names(), tagged.plan().outcome), (vec![], Outcome::Converged));
+    let full = earlier.nodegroup(|n| {
+        let missing = n.tags.len()..50;
+        n.tags.extend(missing.map(|i| (format!("of-others-{i}"), String::new())));
+    });
+    assert_eq!(full.step_names(), [""; 0], "EKS allows no more tags, and would refuse the call again and again");
 }
 
 #[test]
