@@ -253,7 +253,7 @@ fn with_keiko_nodegroup(
 }
 
 /// The node groups `names`, and all of the cluster whose names only this group derives. Their tags show whether they
-/// are its.
+/// are its. The one of the plain name, which other groups derive too, is among them only if it has the group's tags.
 pub(super) async fn with_derived(
     o: &Observer<'_>,
     mut names: Vec<NodegroupName>,
@@ -266,6 +266,13 @@ pub(super) async fn with_derived(
         if !names.contains(&name) {
             names.push(name);
         }
+    }
+    let plain = NodegroupName::new(cluster, id.name.as_str());
+    if all.contains(&plain.nodegroup) && !names.contains(&plain) {
+        let tags = ownership_tags(cluster, id);
+        let found = read_nodegroup(o, &plain).await?;
+        let is_own = found.is_some_and(|found| has_ownership_tags(&ownership::to_tags(&found.tags), &tags));
+        names.extend(is_own.then_some(plain));
     }
     Ok(names)
 }

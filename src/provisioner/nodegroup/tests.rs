@@ -293,6 +293,37 @@ fn keiko_nodegroup(scaling_group: &str, tags: &[(&str, &str)]) -> Nodegroup {
     Nodegroup { scaling_groups: vec![scaling_group.into()], ..nodegroup(&name, tags) }
 }
 
+/// A user removed the status of a group that was taken over, and its spec cannot be used. The node group that was adopted
+/// would run on, with nodes that nothing manages.
+#[tokio::test]
+async fn deletion_without_status_and_spec_removes_the_adopted_nodegroup() {
+    let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
+    group.metadata.namespace = Some("team".into());
+    group.metadata.finalizers = Some(vec![FINALIZER.to_owned()]);
+    let (id, settings) = (group_id(&group), Settings::default());
+    let spec: InstanceGroupSpec =
+        serde_json::from_value(json!({"eks-managed": {"configuration": {"clusterName": "demo"}}})).expect("a spec");
+    let own = ownership_tags("demo", &id);
+    let own: Vec<_> = own.iter().map(|tag| (tag.key.as_str(), tag.value.as_str())).collect();
+    for (tags, step) in [(&own[..], "DeleteNodegroup"), (&own[..2], "RemoveFinalizer"), (&[], "RemoveFinalizer")] {
+        let (stub, found) = (Arc::new(FakeAws::default()), keiko_nodegroup("eks-web-1", tags));
+        stub.update(|d| _ = d.nodegroups.insert(found.name.to_string(), found));
+        let request = DeleteRequest {
+            id: &id,
+            annotations: None,
+            spec: Some(spec.clone()),
+            forbidden: vec![],
+            protected_by: None,
+            wrong_confirmation: None,
+            status: &InstanceGroupStatus::default(),
+            settings: &settings,
+        };
+        let cluster = FakeCluster::new(&stub);
+        let plan = EksManaged.plan_deletion(&cluster.observer(), request).await.expect("a plan");
+        assert_eq!(step_names(&plan), [step], "{tags:?}");
+    }
+}
+
 /// Keiko controller names a node group without the namespace. The deletion of one group must not terminate the nodes of
 /// another.
 #[tokio::test]
