@@ -28,13 +28,17 @@ impl Planner {
             return plan;
         }
         let request = StopRequest { id, status, lock: context.lock.as_deref(), settings: &self.settings };
-        let decision = dispatch::for_kind(kind_of(status)).stop_rotation(observer, request).await;
+        let provisioner = dispatch::for_kind(kind_of(status));
+        let decision = match provisioner.recorded_cluster(id, status) {
+            Some(_) => provisioner.stop_rotation(observer, request).await,
+            // The status was lost: it does not say where the nodes are. Their records say who cordoned them.
+            None => self.stop_drains(id, observer, UncordonReason::GroupRejected).await,
+        };
         plan.recheck_at = Some(observer.now + self.settings.timing.poll_interval);
         let decision = match decision {
             // The drains that are in progress end without AWS.
             Err(ObserveError::Aws(error)) if error.kind == AwsErrorKind::Denied => {
-                let steps = self.uncordon_drains(id, observer, UncordonReason::RotationBlocked).await;
-                steps.map(|steps| RollingUpdateDecision { steps, ..RollingUpdateDecision::default() })
+                self.stop_drains(id, observer, UncordonReason::RotationBlocked).await
             }
             other => other,
         };
@@ -93,6 +97,17 @@ impl Planner {
         builder.set_outcome_once(outcome);
         let plan = builder.build(id, Some(now + self.settings.timing.poll_interval));
         Ok(Some(Planning::blocked(plan, fail_reason::HANDLE_RECONCILE)))
+    }
+
+    /// Ends the drains that are in progress, without AWS.
+    async fn stop_drains(
+        &self,
+        id: &GroupId,
+        observer: &Observer<'_>,
+        reason: UncordonReason,
+    ) -> ObserveResult<RollingUpdateDecision> {
+        let steps = self.uncordon_drains(id, observer, reason).await?;
+        Ok(RollingUpdateDecision { steps, ..RollingUpdateDecision::default() })
     }
 
     /// Uncordons the nodes whose drain is in progress. A node without pods stays cordoned, because its instance may be
@@ -286,6 +301,21 @@ mod tests {
         }
         let foreign = stop(vec![], StalledReason::InvalidSpec).await;
         assert_eq!(uncordoned(&foreign), [], "the tags do not prove that the scaling group is the group's");
+    }
+
+    /// A user removed the status in the middle of a rotation, and the spec became invalid: nothing says which scaling group
+    /// or node group the nodes are in.
+    #[tokio::test]
+    async fn rejected_group_whose_status_was_lost_uncordons_the_nodes_that_it_drains() {
+        let (planner, context) = (planner(vec![]), GroupContext::default());
+        let observer = planner.observer(&context, std::time::Duration::ZERO, Timestamp::UNIX_EPOCH);
+        for provisioner in [None, Some("eks-managed")] {
+            let provisioner = provisioner.map(str::to_owned);
+            let status = InstanceGroupStatus { provisioner, ..InstanceGroupStatus::default() };
+            let rejected = crate::plan::blocked_plan(&id(), StalledReason::InvalidSpec, "no".into());
+            let plan = planner.stop_rotation(&id(), &status, &context, &observer, rejected).await;
+            assert_eq!(uncordoned(&plan), [("i-busy", UncordonReason::GroupRejected)], "{:?}", status.provisioner);
+        }
     }
 
     /// The instance of a node without pods may be terminating, and AWS does not report it.
