@@ -163,6 +163,15 @@ impl NodeIndex {
         !inner.synced || inner.nodes.nodes.values().flatten().any(|node| node.nodegroup.as_deref() == Some(nodegroup))
     }
 
+    /// The nodes with the label of this managed node group, each with its instance.
+    pub(crate) fn nodes_of_nodegroup(&self, nodegroup: &str) -> Vec<(String, NodeView)> {
+        let inner = self.inner.lock().expect("lock is not poisoned");
+        let all = inner.nodes.nodes.iter();
+        let nodes = all.flat_map(|(instance, nodes)| nodes.iter().map(move |node| (instance, node)));
+        let labeled = nodes.filter(|(_, node)| node.nodegroup.as_deref() == Some(nodegroup));
+        labeled.map(|(instance, node)| (instance.clone(), node.clone())).collect()
+    }
+
     /// A Ready node whose labels name the group `key` in a zone of another region than `region`, and the zone.
     pub(crate) fn node_outside_of(&self, region: &str, key: &str) -> Option<(String, String)> {
         let inner = self.inner.lock().expect("lock is not poisoned");

@@ -315,6 +315,9 @@ fn delete_outgoing(
                     format!("EKS is working on the node group {}; it is deleted after that", group.name().nodegroup);
                 builder.set_outcome_once(waiting(Phase::Rotating, message));
             }
+            _ if input.observed.unlisted_nodes.contains_key(group.name()) => {
+                builder.set_outcome_once(waits_for_scaling_group(input, group));
+            }
             _ if has_unseen_nodes(group) => {
                 let message = format!(
                     "AWS does not show the scaling group of the node group {}, which is deleted once its nodes are known to be drained",
@@ -347,6 +350,17 @@ fn has_unseen_nodes(group: &ObservedNodegroup) -> bool {
     let is_lost = found.issues.iter().any(|issue| issue.code == health::SCALING_GROUP_NOT_FOUND);
     let has_failed = matches!(found.status, NodegroupStatus::CreateFailed | NodegroupStatus::DeleteFailed);
     group.scaling_groups.len() < found.scaling_groups.len() && !is_lost && !has_failed
+}
+
+/// The outcome while AWS does not show the scaling group of an outgoing node group that still has a Ready node.
+fn waits_for_scaling_group(input: &PlanInput, group: &ObservedNodegroup) -> Outcome {
+    let node = input.observed.unlisted_nodes.get(group.name()).map_or("", String::as_str);
+    let message = format!(
+        "the old node group {} still has the node {node}, and AWS does not show its scaling group {}, so that the node cannot be drained; if you deleted the scaling group, drain and delete the node",
+        group.name().nodegroup,
+        group.scaling_group_names()
+    );
+    waiting(Phase::Rotating, message)
 }
 
 /// Tags an outgoing node group that lost the tags of this group, or never had them. Ownership stays provable, and the

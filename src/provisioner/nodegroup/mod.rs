@@ -10,6 +10,7 @@ pub mod desired;
 pub mod drift;
 pub(crate) mod health;
 pub mod input;
+mod members;
 pub(crate) mod names;
 pub(crate) mod observe;
 pub mod observed;
@@ -153,7 +154,7 @@ impl Provisioner for EksManaged {
         if request.protected_by.is_some() {
             let mut members = Vec::new();
             for found in &nodegroups {
-                members.extend(observe::read_members(o, found.clone(), o.max_cache_age).await?.members);
+                members.extend(members::read_members(o, found.clone(), o.max_cache_age).await?.members);
             }
             if let Some(protected) = request.protected_plan(&members) {
                 return Ok(protected);
@@ -181,7 +182,7 @@ impl Provisioner for EksManaged {
             let kept = found.filter(|n| n.status != NodegroupStatus::Deleting);
             if let Some(kept) = kept.filter(|n| ownership::is_owned(id, status, n, &ownership_tags(&name.cluster, id)))
             {
-                members.extend(observe::read_members(o, (*kept).clone(), o.max_cache_age).await?.members);
+                members.extend(members::read_members(o, (*kept).clone(), o.max_cache_age).await?.members);
             }
         }
         Ok(blue_green::stop_rotation(&members, &id.uid))

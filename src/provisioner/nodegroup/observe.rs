@@ -11,6 +11,7 @@ use super::desired;
 use super::desired::DesiredSpec;
 use super::drift::immutable_drift;
 use super::health::{POD_EVICTION_FAILURE, SCALING_GROUP_NOT_FOUND, is_failed};
+use super::members::{read_members, reread_outgoing};
 use super::names;
 use super::observed::{ObservedNodegroup, ObservedState, partition};
 use super::ownership::{self, Owner, UnprovenNodegroup, to_tags};
@@ -24,7 +25,6 @@ use crate::ownership::{has_ownership_tags, ownership_tags};
 use crate::plan::Drift;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::provisioner::{join_times, observe};
-use crate::rotation::NodeInstance;
 
 /// Policies that every node role needs (EKS User Guide, "Amazon EKS node IAM role"). The policy of the network plugin may be
 /// attached to a separate role.
@@ -96,6 +96,9 @@ pub(crate) async fn observed_state(
     let partitioned = partition(resolved, &state, status);
     let (current, has_outgoing) =
         (partitioned.current.map(|group| group.name().clone()), !partitioned.outgoing.is_empty());
+    if let Some(current) = current.as_ref().filter(|_| has_outgoing && !o.is_forecast) {
+        reread_outgoing(o, status, current, &mut state).await?;
+    }
     if current.is_none() && !state.lock_prevents_creation(lock) {
         state.reference_errors = resolve::reference_errors(resolved, &references(o, resolved).await?);
     }
@@ -292,30 +295,6 @@ pub(super) async fn tagged_nodegroup(o: &Observer<'_>, id: &GroupId, cluster: &s
 async fn read_nodegroup(o: &Observer<'_>, name: &NodegroupName) -> ObserveResult<Option<Nodegroup>> {
     let found = o.inventory.nodegroup(name, o.max_cache_age).await.map_err(ObserveError::Aws)?;
     Ok(found.map(|found| (*found).clone()))
-}
-
-/// Reads the nodes of a node group from its scaling groups.
-pub(super) async fn read_members(
-    o: &Observer<'_>,
-    nodegroup: Nodegroup,
-    max_age: Duration,
-) -> ObserveResult<ObservedNodegroup> {
-    let mut scaling_groups = Vec::new();
-    for name in &nodegroup.scaling_groups {
-        scaling_groups.extend(o.inventory.group(name, max_age).await.map_err(ObserveError::Aws)?);
-    }
-    let instances = scaling_groups.iter().flat_map(|group| group.instances.clone());
-    let members = instances
-        .map(|instance| NodeInstance {
-            is_recorded_standby: false,
-            node: o.node_index.get(&instance.id),
-            lost_node: o.node_index.lost_node(&instance.id),
-            reasons: Vec::new(),
-            in_place: None,
-            instance,
-        })
-        .collect();
-    Ok(ObservedNodegroup { nodegroup, scaling_groups, members })
 }
 
 /// Sets the reasons why the nodes of outgoing node groups are outdated.

@@ -1,6 +1,6 @@
 //! The observed state of a group: its node groups and their nodes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::SignedDuration;
 
@@ -63,6 +63,8 @@ pub struct ObservedState {
     /// Recorded node groups that EKS still has and whose tags do not prove anymore that this group owns them. They stay
     /// recorded and are left unchanged.
     pub disowned: Vec<Nodegroup>,
+    /// Outgoing node groups of which AWS does not show the scaling group, each with a Ready node that it still has.
+    pub unlisted_nodes: BTreeMap<NodegroupName, String>,
     /// A matching node group of which nothing proves that it is this group's.
     pub unproven_nodegroup: Option<UnprovenNodegroup>,
     /// Errors in the references of a new node group; checked only if one is about to be created.

@@ -11,13 +11,13 @@ use super::desired::DesiredSpec;
 use super::observe::{observed_state, with_derived};
 use super::observed::ObservedState;
 use super::ownership::{Doubt, UnprovenNodegroup};
-use super::{EksManaged, delete, desired, names, resolve, unchanged_parts};
+use super::{EksManaged, delete, desired, input, names, plan, resolve, unchanged_parts};
 use crate::api::names::{FINALIZER, condition};
 use crate::api::spec_error::SpecError;
 use crate::api::{Condition, GroupObject, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, group_id};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::nodegroup::{MaxUnavailable, Nodegroup, NodegroupIssue, NodegroupName, NodegroupStatus};
-use crate::aws::samples;
+use crate::aws::{ScalingGroup, samples};
 use crate::boundaries::MergedAnnotations;
 use crate::ownership::ownership_tags;
 use crate::plan::{NodegroupStep, Outcome, Plan, Step};
@@ -25,7 +25,7 @@ use crate::provisioner::observe::Observer;
 use crate::provisioner::observe::fake::FakeCluster;
 use crate::provisioner::rejected_fields::{Part, RejectedFields};
 use crate::provisioner::retained::RetentionReason;
-use crate::provisioner::{DeleteRequest, Provisioner as _};
+use crate::provisioner::{DeleteRequest, PlanContext, Provisioner as _};
 use crate::settings::Settings;
 
 fn nodegroup(name: &NodegroupName, tags: &[(&str, &str)]) -> Nodegroup {
@@ -480,5 +480,109 @@ async fn nodegroup_with_a_hash_in_its_name_is_deleted_beside_a_namesake_of_unkno
         let status = serde_json::from_value(status).expect("a status");
         stub.update(|d| _ = d.nodegroups.insert(name.to_string(), found));
         assert_eq!(step_names(&deletion(&stub, &others, &status).await), steps, "{name}");
+    }
+}
+
+/// The Ready Node of an instance in a node group, cordoned for the InstanceGroup with the UID `drained_by`.
+fn ready_node(instance: &str, nodegroup: &NodegroupName, drained_by: Option<&str>) -> Node {
+    let mut node = json!({
+        "metadata": {"name": instance, "labels": {"eks.amazonaws.com/nodegroup": nodegroup.nodegroup}},
+        "spec": {"providerID": format!("aws:///us-west-2a/{instance}")},
+        "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+    });
+    if let Some(uid) = drained_by {
+        let record = json!({"group": uid, "templateVersion": "2", "since": "1970-01-01T00:00:00Z"}).to_string();
+        node["metadata"]["annotations"] = json!({"instancemgr.keikoproj.io/disruption": record});
+        node["spec"]["unschedulable"] = json!(true);
+    }
+    serde_json::from_value(node).expect("a Node")
+}
+
+/// A current node group with the instance `i-new`, and an outgoing one with these tags and the instance `i-old`.
+fn during_replacement(
+    resolved: &resolve::ResolvedGroup,
+    outgoing_tags: &[(&str, &str)],
+) -> (Arc<FakeAws>, InstanceGroupStatus, NodegroupName) {
+    let old = NodegroupName::new("demo", format!("{}-00000001", names::name_prefix("demo", &resolved.desired.id)));
+    let tags: Vec<_> = resolved.ownership_tags.iter().map(|tag| (tag.key.as_str(), tag.value.as_str())).collect();
+    let outgoing = Nodegroup {
+        instance_types: vec!["c5.large".into()],
+        scaling_groups: vec!["eks-old".into()],
+        ..nodegroup(&old, outgoing_tags)
+    };
+    let current = Nodegroup { scaling_groups: vec!["eks-new".into()], ..nodegroup(&resolved.name, &tags) };
+    let stub = Arc::new(FakeAws::default());
+    let recorded = [outgoing.name.to_string(), current.name.to_string()];
+    stub.update(|d| {
+        for (name, instance) in [("eks-old", "i-old"), ("eks-new", "i-new")] {
+            let instances = vec![samples::instance(instance)];
+            let group = ScalingGroup { desired: 1, instances, ..samples::scaling_group(name) };
+            d.groups.insert(name.to_owned(), group);
+        }
+        d.nodegroups.extend([outgoing, current].map(|found| (found.name.to_string(), found)));
+    });
+    let status = json!({"managed": {"nodegroups": recorded}});
+    (stub, serde_json::from_value(status).expect("a status"), old)
+}
+
+/// What the group plans from this state.
+fn planned(resolved: &resolve::ResolvedGroup, observed: ObservedState, status: &InstanceGroupStatus) -> Plan {
+    let (snapshot, settings) = (input::Snapshot { resolved: resolved.clone(), observed }, Settings::default());
+    plan::plan(&snapshot.plan_input(&PlanContext {
+        status,
+        lock: None,
+        rollout_block: None,
+        allowance: None,
+        settings: &settings,
+        ineffective_writes: &Default::default(),
+        persistent_failure: &Default::default(),
+        is_requested: false,
+        now: jiff::Timestamp::UNIX_EPOCH,
+    }))
+}
+
+/// A user scales the outgoing node group up, and an answer of AWS is older than the new node. EKS would delete the node with
+/// its pods a few minutes after it begins to drain it.
+#[tokio::test]
+async fn node_that_an_old_answer_of_aws_lacks_is_observed() {
+    let resolved = resolved();
+    let tags: Vec<_> = resolved.ownership_tags.iter().map(|tag| (tag.key.as_str(), tag.value.as_str())).collect();
+    let (stub, status, old) = during_replacement(&resolved, &tags);
+    let cluster = FakeCluster::new(&stub);
+    let observer = Observer { max_cache_age: Duration::from_secs(3600), ..cluster.observer() };
+    let observed = async || {
+        let state = observed_state(&observer, &resolved, &status, None).await.expect("the observed state");
+        let outgoing = state.nodegroups.into_iter().find(|group| *group.name() == old).expect("the outgoing one");
+        outgoing.members.into_iter().map(|member| member.instance.id).collect::<Vec<_>>()
+    };
+    observer.node_index.apply(&Event::Apply(ready_node("i-old", &old, None)));
+    assert_eq!(observed().await, ["i-old"]);
+    let instances = ["i-old", "i-added"].map(samples::instance).to_vec();
+    stub.update(|d| d.groups.get_mut("eks-old").expect("a scaling group").instances = instances);
+    assert_eq!(observed().await, ["i-old"], "the answer is cached, and the instance has not joined");
+    observer.node_index.apply(&Event::Apply(ready_node("i-added", &old, None)));
+    assert_eq!(observed().await, ["i-old", "i-added"]);
+}
+
+/// AWS may not show a scaling group that exists. Its nodes are not drained then.
+#[tokio::test]
+async fn outgoing_nodegroup_stays_while_it_has_ready_nodes_that_aws_does_not_show() {
+    let resolved = resolved();
+    let tags: Vec<_> = resolved.ownership_tags.iter().map(|tag| (tag.key.as_str(), tag.value.as_str())).collect();
+    let (stub, status, old) = during_replacement(&resolved, &tags);
+    stub.update(|d| _ = d.groups.remove("eks-old"));
+    let deleted = Step::Nodegroup(NodegroupStep::DeleteNodegroup { nodegroup: old.clone() });
+    for (has_node, deletes) in [(true, false), (false, true)] {
+        let cluster = FakeCluster::new(&stub);
+        let observer = cluster.observer();
+        observer.node_index.apply(&Event::Apply(ready_node("i-new", &resolved.name, None)));
+        if has_node {
+            observer.node_index.apply(&Event::Apply(ready_node("i-old", &old, None)));
+        }
+        let state = observed_state(&observer, &resolved, &status, None).await.expect("the observed state");
+        let plan = planned(&resolved, state, &status);
+        assert_eq!(plan.steps.iter().any(|planned| planned.step == deleted), deletes, "{has_node}: {plan:?}");
+        let Outcome::Progressing { message, .. } = &plan.outcome else { panic!("{:?}", plan.outcome) };
+        assert_eq!(message.contains("still has the node i-old"), has_node, "{message}");
     }
 }
