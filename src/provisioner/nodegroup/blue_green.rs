@@ -194,6 +194,14 @@ pub(crate) fn uncordon_nodes_in_progress(input: &PlanInput, builder: &mut PlanBu
     builder.prepend(steps.into_iter().map(PlannedStep::from));
 }
 
+/// Uncordons the nodes of node groups whose tags do not prove anymore that this group owns them, because their drains do not
+/// continue. The records on the nodes prove who cordoned them.
+pub(crate) fn uncordon_disowned_nodes(input: &PlanInput, builder: &mut PlanBuilder) {
+    let uid = &input.resolved.desired.id.uid;
+    let steps = uncordon_all(&input.observed.disowned_members, uid, UncordonReason::RotationBlocked);
+    builder.prepend(steps.into_iter().map(PlannedStep::from));
+}
+
 fn uncordon_all(members: &[NodeInstance], uid: &str, reason: UncordonReason) -> Vec<NodeStep> {
     let cordoned = members.iter().filter(|m| m.disruption_of(uid).is_some());
     let running = cordoned.filter(|m| m.instance.state != InstanceState::Terminating);

@@ -180,8 +180,8 @@ impl Provisioner for EksManaged {
             let found = o.inventory.nodegroup(&name, o.max_cache_age).await.map_err(ObserveError::Aws)?;
             // EKS drains the nodes of a group that it deletes.
             let kept = found.filter(|n| n.status != NodegroupStatus::Deleting);
-            if let Some(kept) = kept.filter(|n| ownership::is_owned(id, status, n, &ownership_tags(&name.cluster, id)))
-            {
+            // Whatever its tags say, the records on its nodes prove who cordoned them.
+            if let Some(kept) = kept.filter(|n| names::is_derived_name(&n.name, id)) {
                 members.extend(members::read_members(o, (*kept).clone(), o.max_cache_age).await?.members);
             }
         }

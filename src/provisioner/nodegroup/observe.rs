@@ -176,6 +176,11 @@ async fn observe_nodegroup(
     let owner = classify_owner(o, resolved, status, &found);
     if owner == Owner::Others && names::is_recorded(&found.name, &resolved.desired.id, status) {
         state.disowned.push(found.clone());
+        let has_records = o.node_index.has_records_of(&resolved.desired.id.uid);
+        // EKS drains the nodes of a node group that it deletes.
+        if has_records && found.status != NodegroupStatus::Deleting {
+            state.disowned_members.extend(read_members(o, found.clone(), o.max_cache_age).await?.members);
+        }
     }
     match owner {
         Owner::Ours | Owner::Found => {

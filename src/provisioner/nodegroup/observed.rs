@@ -63,6 +63,8 @@ pub struct ObservedState {
     /// Recorded node groups that EKS still has and whose tags do not prove anymore that this group owns them. They stay
     /// recorded and are left unchanged.
     pub disowned: Vec<Nodegroup>,
+    /// The instances of those node groups, with their nodes; read only while nodes have records of this group.
+    pub disowned_members: Vec<NodeInstance>,
     /// Outgoing node groups of which AWS does not show the scaling group, each with a Ready node that it still has.
     pub unlisted_nodes: BTreeMap<NodegroupName, String>,
     /// A matching node group of which nothing proves that it is this group's.

@@ -47,6 +47,7 @@ pub fn plan(input: &PlanInput) -> Plan {
     health::report_completed_update(input, &partitioned, &mut builder);
     health::record_failed_update(input, &mut builder);
     blue_green::uncordon_nodes_in_progress(input, &mut builder);
+    blue_green::uncordon_disowned_nodes(input, &mut builder);
     create::ownership_conflict(input).into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
     create::shared_nodegroup(input).into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
     let rechecks = [recheck_at, input.persistent_failure.retry_at()];

@@ -20,12 +20,12 @@ use crate::aws::nodegroup::{MaxUnavailable, Nodegroup, NodegroupIssue, Nodegroup
 use crate::aws::{ScalingGroup, samples};
 use crate::boundaries::MergedAnnotations;
 use crate::ownership::ownership_tags;
-use crate::plan::{NodegroupStep, Outcome, Plan, Step};
+use crate::plan::{NodeStep, NodegroupStep, Outcome, Plan, Step, UncordonReason};
 use crate::provisioner::observe::Observer;
 use crate::provisioner::observe::fake::FakeCluster;
 use crate::provisioner::rejected_fields::{Part, RejectedFields};
 use crate::provisioner::retained::RetentionReason;
-use crate::provisioner::{DeleteRequest, PlanContext, Provisioner as _};
+use crate::provisioner::{DeleteRequest, PlanContext, Provisioner as _, StopRequest};
 use crate::settings::Settings;
 
 fn nodegroup(name: &NodegroupName, tags: &[(&str, &str)]) -> Nodegroup {
@@ -539,6 +539,35 @@ fn planned(resolved: &resolve::ResolvedGroup, observed: ObservedState, status: &
         is_requested: false,
         now: jiff::Timestamp::UNIX_EPOCH,
     }))
+}
+
+/// A user edits a tag of the outgoing node group while its nodes are drained. The group leaves it as it is from then on, and
+/// its nodes would stay cordoned.
+#[tokio::test]
+async fn nodes_of_an_outgoing_nodegroup_with_edited_tags_are_uncordoned() {
+    let mut resolved = resolved();
+    resolved.desired.id.uid = "own".into();
+    let edited = [("instancegroups.keikoproj.io/Namespace", "edited")];
+    let (stub, status, old) = during_replacement(&resolved, &edited);
+    for (drained_by, expected) in [(Some("own"), vec!["i-old"]), (Some("other"), vec![]), (None, vec![])] {
+        let cluster = FakeCluster::new(&stub);
+        let observer = cluster.observer();
+        observer.node_index.apply(&Event::Apply(ready_node("i-old", &old, drained_by)));
+        let state = observed_state(&observer, &resolved, &status, None).await.expect("the observed state");
+        assert_eq!(state.disowned.iter().map(|found| &found.name).collect::<Vec<_>>(), [&old]);
+        let plan = planned(&resolved, state, &status);
+        let uncordoned = plan.steps.iter().filter_map(|planned| match &planned.step {
+            Step::Node(NodeStep::UncordonNode { node, .. }) => Some(node.as_str()),
+            _ => None,
+        });
+        assert_eq!(uncordoned.collect::<Vec<_>>(), expected, "{drained_by:?}: {:?}", plan.steps);
+        let (id, settings) = (&resolved.desired.id, Settings::default());
+        let request = StopRequest { id, status: &status, lock: None, settings: &settings };
+        let rejected = EksManaged.stop_rotation(&observer, request).await.expect("a decision");
+        let uncordon =
+            |node: &str| NodeStep::UncordonNode { node: node.into(), reason: UncordonReason::GroupRejected };
+        assert_eq!(rejected.steps, expected.into_iter().map(uncordon).collect::<Vec<_>>(), "{drained_by:?}");
+    }
 }
 
 /// A user scales the outgoing node group up, and an answer of AWS is older than the new node. EKS would delete the node with
