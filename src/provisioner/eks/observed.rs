@@ -195,8 +195,8 @@ pub enum StrategyState {
         request: RenderedResource,
         /// Its kind as the API server serves it.
         kind: ResourceKind,
-        /// The resource of that name, or without it those of this scaling group, and the resource that was submitted last
-        /// in another kind or namespace.
+        /// The resource of that name, or without it those of this scaling group, and the unfinished resource that was
+        /// submitted last, if it has another kind, namespace or name.
         resources: Vec<StrategyResource>,
     },
     /// The spec names another strategy now: the resource that was submitted last, while it is active.

@@ -60,8 +60,8 @@ pub(crate) struct CrdStrategyInput<'a> {
     pub now: Timestamp,
     /// Status of the group.
     pub status: &'a InstanceGroupStatus,
-    /// The resource of the desired name; if it does not exist, all resources for this scaling group. Also the resource
-    /// recorded in the status, if it has another kind or namespace.
+    /// The resource of the desired name; if it does not exist, all resources for this scaling group. Also the
+    /// unfinished resource that the status records, if it is another one.
     pub resources: &'a [StrategyResource],
 }
 
@@ -72,7 +72,8 @@ pub(crate) struct CrdStrategyDecision {
     pub actions: Vec<CrdStrategyAction>,
     /// State of the upgrade after the actions.
     pub state: CrdStrategyState,
-    /// New value of `status.strategyProgress`, written with the status; `None` keeps the old one.
+    /// New value of `status.strategyProgress`, written with the status; `None` keeps the old one. One with a state is
+    /// about the desired resource, so the name of that resource is written with it.
     pub progress: Option<StrategyProgress>,
 }
 
@@ -150,18 +151,20 @@ pub(crate) fn last_submitted(status: &InstanceGroupStatus) -> Option<PreviousRes
     Some(PreviousResource { kind, namespace, name })
 }
 
-/// Like [`last_submitted`], but only if the desired resource has another kind or namespace.
+/// Like [`last_submitted`], but only if the desired resource has another kind, namespace or name.
 pub(crate) fn previous_resource<'a>(
     status: &'a InstanceGroupStatus,
     kind: &ResourceKind,
     namespace: &str,
+    desired_name: &str,
 ) -> Option<PreviousResource<'a>> {
     let last = last_submitted(status)?;
     let other = last.kind.filter(|[group, _, name]| (*group, *name) != (&kind.group, &kind.kind));
-    (other.is_some() || last.namespace != namespace).then_some(PreviousResource { kind: other, ..last })
+    let is_other = other.is_some() || (last.namespace, last.name) != (namespace, desired_name);
+    is_other.then_some(PreviousResource { kind: other, ..last })
 }
 
-/// Identity of a resource that was submitted before its template or the strategy changed.
+/// Identity of a resource that was submitted before the desired version, its template or the strategy changed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct PreviousResource<'a> {
     /// API group, version and kind; `None` when it is the same kind, or when none is recorded.
@@ -176,6 +179,8 @@ pub(crate) struct PreviousResource<'a> {
 pub(crate) fn decide(input: &CrdStrategyInput) -> CrdStrategyDecision {
     let found = input.resources.iter().find(|r| input.is_desired(r));
     match found {
+        // An active resource stays recorded, so that the next upgrade finds it.
+        _ if input.outdated == 0 && active_resources(input).next().is_some() => done(),
         Some(resource) if input.outdated == 0 => nothing_outdated(input, resource),
         Some(resource) if !resource.is_owned => {
             blocked(StalledReason::OwnershipConflict, ownership_conflict_message(input))
@@ -184,9 +189,7 @@ pub(crate) fn decide(input: &CrdStrategyInput) -> CrdStrategyDecision {
             waiting(format!("{} to be deleted", input.display_name(input.desired_name)))
         }
         Some(resource) => resource_present(input, resource),
-        // An active resource stays recorded, so that the next upgrade finds it.
-        None if input.outdated == 0 && active_resources(input).next().is_some() => done(),
-        None if input.outdated == 0 => CrdStrategyDecision { progress: Some(StrategyProgress::default()), ..done() },
+        None if input.outdated == 0 => nothing_recorded(),
         None => resource_absent(input),
     }
 }
@@ -201,13 +204,15 @@ impl CrdStrategyInput<'_> {
         (kind, namespace.as_str(), name.as_str()) == (self.kind, self.namespace, self.desired_name)
     }
 
-    /// The recorded progress, if it is about the desired resource.
+    /// The recorded progress, if it is about the desired resource. The Keiko controller records none. One without a
+    /// state was cleared: it is about no resource.
     fn recorded_progress(&self) -> Option<StrategyProgress> {
         let status = self.status;
-        let same = status.strategy_resource_name.as_deref() == Some(self.desired_name)
+        let is_same = status.strategy_resource_name.as_deref() == Some(self.desired_name)
             && status.strategy_resource_namespace.as_deref() == Some(self.namespace)
-            && previous_resource(status, self.kind, self.namespace).is_none();
-        same.then(|| status.strategy_progress.clone().unwrap_or_default())
+            && previous_resource(status, self.kind, self.namespace, self.desired_name).is_none();
+        let is_cleared = status.strategy_progress.as_ref().is_some_and(|progress| progress.state.is_none());
+        (is_same && !is_cleared).then(|| status.strategy_progress.clone().unwrap_or_default())
     }
 
     fn retries(&self) -> i64 {
@@ -353,14 +358,18 @@ fn resource_ended(
 
 /// Records how the desired resource stands when no node is outdated. One that has not ended is observed until it ends.
 fn nothing_outdated(input: &CrdStrategyInput, resource: &StrategyResource) -> CrdStrategyDecision {
-    let has_ended = |p: StrategyProgress| p.state.is_none_or(|state| state == state::SUCCEEDED);
-    let state = match resource.phase {
-        _ if !resource.is_owned || resource.is_deleting => return done(),
-        ResourcePhase::Active(_) | ResourcePhase::Unreadable(_) => state::SUBMITTED,
-        ResourcePhase::Succeeded => state::SUCCEEDED,
+    if !resource.is_owned || resource.is_deleting {
+        return done();
+    }
+    let has_ended = |p: &StrategyProgress| p.state.as_deref().is_none_or(|state| state == state::SUCCEEDED);
+    let state = match (&resource.phase, input.recorded_progress()) {
+        (ResourcePhase::Active(_) | ResourcePhase::Unreadable(_), _) => state::SUBMITTED,
+        // The record is about another resource, which has ended.
+        (ResourcePhase::Succeeded | ResourcePhase::Failed, None) => return nothing_recorded(),
+        (ResourcePhase::Succeeded, Some(_)) => state::SUCCEEDED,
         // It failed before this controller submitted anything.
-        ResourcePhase::Failed if input.recorded_progress().is_none_or(has_ended) => return done(),
-        ResourcePhase::Failed => state::FAILED,
+        (ResourcePhase::Failed, Some(recorded)) if has_ended(&recorded) => return done(),
+        (ResourcePhase::Failed, Some(_)) => state::FAILED,
     };
     with_progress(input, done(), state, resource)
 }
@@ -473,6 +482,11 @@ fn delete_action(resource: &StrategyResource) -> CrdStrategyAction {
 
 fn done() -> CrdStrategyDecision {
     CrdStrategyDecision { actions: Vec::new(), state: CrdStrategyState::Done, progress: None }
+}
+
+/// Nothing is to be done, and the status records no resource any more.
+fn nothing_recorded() -> CrdStrategyDecision {
+    CrdStrategyDecision { progress: Some(StrategyProgress::default()), ..done() }
 }
 
 fn waiting(what: String) -> CrdStrategyDecision {

@@ -139,6 +139,20 @@ fn what_prevents_the_next_upgrade_is_reported_while_no_node_is_outdated() {
     }
 }
 
+/// After a later change to `rollingUpdate`, the controller would cordon nodes beside a resource whose name it does not
+/// know. A restore may have lost the status, and a change may have been reverted.
+#[test]
+fn active_resource_is_recorded_with_its_name() {
+    let lost = with_resource_phase(active());
+    let other = with_records(with_resource_phase(active()));
+    let other = other.with(|s| s.status.strategy_resource_name = Some("web-1".into()));
+    for scenario in [lost, other] {
+        let fields = scenario.plan().status_update.fields;
+        assert_eq!(fields["strategyProgress"]["uid"], "uid-9");
+        assert_eq!(fields["strategyResourceName"], rendered(&scenario).name);
+    }
+}
+
 /// A submission that waits for the budget of a rollout is recorded already. If it counted, it would wait for itself forever.
 #[test]
 fn only_a_resource_that_exists_uses_the_budget() {

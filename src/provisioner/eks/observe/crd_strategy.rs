@@ -1,4 +1,5 @@
-//! Reads the resources of the strategy `crd`: the desired one, and others only when that does not exist.
+//! Reads the resources of the strategy `crd`: the desired one, and the one that the status records as unfinished. All
+//! others only when the desired one does not exist.
 
 use jiff::Timestamp;
 use serde_json::Value;
@@ -117,7 +118,11 @@ async fn resources(
         to_resource(object, &kind, scaling_group, recorded.iter().chain([&crd.status_matcher]))
     };
     let mut resources: Vec<_> = found.iter().map(parse).collect();
-    if let Some(previous) = previous_resource(status, &kind, &request.namespace) {
+    let is_read = |p: &PreviousResource| {
+        p.kind.is_none() && resources.iter().any(|r| (r.namespace.as_str(), r.name.as_str()) == (p.namespace, p.name))
+    };
+    let previous = previous_resource(status, &kind, &request.namespace, &request.name);
+    if let Some(previous) = previous.filter(|previous| !is_read(previous)) {
         let recorded = recorded_matcher(status);
         let matchers = recorded.iter().chain([&crd.status_matcher]);
         resources.extend(read_previous_resource(o, Some(&kind), &previous, scaling_group, matchers).await?);
@@ -208,6 +213,7 @@ mod tests {
     use crate::provisioner::eks::desired;
     use crate::provisioner::eks::observe::tests::resolved;
     use crate::provisioner::observe::fake::FakeCluster;
+    use crate::util::redact::Redacted;
 
     fn with_strategy(kind: &str) -> ResolvedGroup {
         let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
@@ -225,6 +231,48 @@ mod tests {
         resolved
     }
 
+    /// What API discovery returns for RollingUpgrades.
+    fn served_kind() -> (u16, Value) {
+        let one = json!({"name": "rollingupgrades", "singularName": "", "namespaced": true, "kind": "RollingUpgrade", "verbs": []});
+        (
+            200,
+            json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "upgrademgr.keikoproj.io/v1", "resources": [one]}),
+        )
+    }
+
+    /// After a revert, the resource of the older version exists as well as the one that runs.
+    #[tokio::test]
+    async fn recorded_resource_is_read_beside_the_desired_one() {
+        let client = fake::client(|call| {
+            let of = |name: &str, phase: &str| {
+                let metadata = json!({"name": name, "namespace": "team", "uid": name});
+                (
+                    200,
+                    json!({"apiVersion": "upgrademgr.keikoproj.io/v1", "kind": "RollingUpgrade", "metadata": metadata, "status": {"phase": phase}}),
+                )
+            };
+            match call.path.as_str() {
+                "/apis/upgrademgr.keikoproj.io/v1" => served_kind(),
+                "/apis/upgrademgr.keikoproj.io/v1/namespaces/team/rollingupgrades/a-2" => of("a-2", "ok"),
+                "/apis/upgrademgr.keikoproj.io/v1/namespaces/team/rollingupgrades/a-3" => of("a-3", "running"),
+                _ => fake::failure(500, "InternalError", "no"),
+            }
+        });
+        let cluster = FakeCluster::new(&Arc::new(FakeAws::default())).with_client(client);
+        let resolved = with_strategy("RollingUpgrade");
+        let crd = resolved.desired.crd_strategy.as_ref().expect("a strategy");
+        let text = |text: &str| text.to_owned();
+        let (group, version, kind) = (text("upgrademgr.keikoproj.io"), text("v1"), text("RollingUpgrade"));
+        let object = Redacted::new(json!({}));
+        let request = RenderedResource { group, version, kind, namespace: text("team"), name: text("a-2"), object };
+        let status = json!({"strategyResourceName": "a-3", "strategyResourceNamespace": "team",
+            "strategyProgress": {"state": "Submitted", "uid": "a-3"}});
+        let status = serde_json::from_value(status).expect("a status");
+        let seen = resources(&cluster.observer(), crd, request, "web", &status).await.expect("an answer");
+        let StrategyState::Seen { resources, .. } = &seen else { panic!("{seen:?}") };
+        assert_eq!(resources.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(), ["a-2", "a-3"]);
+    }
+
     /// A user learns of a missing permission when the group is created or changed, and not in the middle of the first
     /// rotation. A group that is Ready costs the API server nothing.
     #[tokio::test]
@@ -238,13 +286,7 @@ mod tests {
         let found = async |kind: &str, status: &Value| {
             let status = serde_json::from_value(status.clone()).expect("a status");
             let client = fake::client(|call| match call.path.as_str() {
-                "/apis/upgrademgr.keikoproj.io/v1" => {
-                    let one = json!({"name": "rollingupgrades", "singularName": "", "namespaced": true, "kind": "RollingUpgrade", "verbs": []});
-                    (
-                        200,
-                        json!({"kind": "APIResourceList", "apiVersion": "v1", "groupVersion": "upgrademgr.keikoproj.io/v1", "resources": [one]}),
-                    )
-                }
+                "/apis/upgrademgr.keikoproj.io/v1" => served_kind(),
                 _ => fake::failure(403, "Forbidden", "no"),
             });
             let cluster = FakeCluster::new(&Arc::new(FakeAws::default())).with_client(client);

@@ -165,7 +165,7 @@ pub(crate) fn plan_strategy(
     if outdated == 0 && !resources.iter().any(StrategyResource::is_active) {
         forget_retries(input, builder);
     }
-    apply_decision(decision, request, kind, members, builder);
+    apply_decision(decision, request, kind, members, input.status, builder);
 }
 
 /// The outcome while a resource of the strategy `crd` is still active although the spec names another strategy: the
@@ -203,6 +203,7 @@ fn apply_decision(
     request: &RenderedResource,
     kind: &ResourceKind,
     members: &[NodeInstance],
+    status: &InstanceGroupStatus,
     builder: &mut PlanBuilder,
 ) {
     let (kind, namespace) = (kind.clone(), request.namespace.clone());
@@ -225,7 +226,7 @@ fn apply_decision(
         }
     }
     if let Some(progress) = decision.progress {
-        builder.set_status("strategyProgress", progress);
+        set_progress(progress, request, status, builder);
     }
     match decision.state {
         CrdStrategyState::Done => {}
@@ -237,6 +238,24 @@ fn apply_decision(
             builder.set_outcome_once(Outcome::Blocked { reason, message, is_deleting: false })
         }
     }
+}
+
+/// Sets the progress, and the name that it is about: a status that was lost, or that names another resource, would not
+/// tell which resource is active. A progress without a state is about none.
+fn set_progress(
+    progress: StrategyProgress,
+    request: &RenderedResource,
+    status: &InstanceGroupStatus,
+    builder: &mut PlanBuilder,
+) {
+    let RenderedResource { namespace, name, .. } = request;
+    let recorded = (status.strategy_resource_namespace.as_ref(), status.strategy_resource_name.as_ref());
+    if progress.state.is_some() && recorded != (Some(namespace), Some(name)) {
+        builder.set_status("strategyResourceName", name);
+        builder.set_status("strategyResourceNamespace", namespace);
+        builder.set_status("strategyRetryCount", 0);
+    }
+    builder.set_status("strategyProgress", progress);
 }
 
 fn waiting(message: String) -> Outcome {

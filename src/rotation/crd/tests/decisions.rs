@@ -505,7 +505,7 @@ fn active_resource_is_tracked_after_the_template_changes() {
 }
 
 #[test]
-fn unfinished_resource_of_other_kind_or_namespace_is_previous() {
+fn unfinished_resource_of_other_kind_namespace_or_name_is_previous() {
     let status = |state: &str, version: Value, kind: Value| -> InstanceGroupStatus {
         let progress = json!({"state": state, "apiVersion": version, "kind": kind});
         let status =
@@ -519,15 +519,16 @@ fn unfinished_resource_of_other_kind_or_namespace_is_previous() {
     let kind = kind("Workflow");
     let previous = |kind| Some(PreviousResource { kind, namespace: "ops", name: "x" });
     assert_eq!(
-        (previous_resource(&same, &kind, "ops"), previous_resource(&same, &kind, "new")),
+        (previous_resource(&same, &kind, "ops", "x"), previous_resource(&same, &kind, "new", "x")),
         (None, previous(None))
     );
     assert_eq!(
-        (previous_resource(&unrecorded, &kind, "ops"), previous_resource(&unrecorded, &kind, "new")),
+        (previous_resource(&unrecorded, &kind, "ops", "x"), previous_resource(&unrecorded, &kind, "new", "x")),
         (None, previous(None))
     );
-    assert_eq!(previous_resource(&other, &kind, "ops"), previous(Some(["example.com", "v2", "Workflow"])));
-    assert_eq!(previous_resource(&ended, &kind, "new"), None);
+    assert_eq!(previous_resource(&other, &kind, "ops", "x"), previous(Some(["example.com", "v2", "Workflow"])));
+    assert_eq!(previous_resource(&ended, &kind, "new", "y"), None);
+    assert_eq!(previous_resource(&same, &kind, "ops", "y"), previous(None), "another version is desired");
 }
 
 #[test]
@@ -559,4 +560,37 @@ fn resource_is_observed_until_it_ends() {
     assert_eq!(recorded(vec![resource(DESIRED, "u1", ResourcePhase::Failed)]), of(state::FAILED));
     assert_eq!(recorded(vec![active("up-20260101000000-2")]), None, "the record stays");
     assert_eq!(recorded(vec![]), Some(None), "it is cleared");
+}
+
+/// After a revert, the resource of the older version exists, too. A record of it would hide the active one: after a
+/// change to `rollingUpdate`, both would replace nodes.
+#[test]
+fn reverted_change_keeps_the_record_of_the_active_resource() {
+    let last = "up-20260101000000-4";
+    let before = || resource(DESIRED, "u0", ResourcePhase::Succeeded);
+    let reverted = |outdated, last_phase| {
+        let resources = vec![before(), resource(last, "u1", last_phase)];
+        let scenario = Scenario { outdated, ..scenario(resources) };
+        scenario.with_recorded(last, 0, state::SUBMITTED, Some("u1")).decide()
+    };
+    let running = || ResourcePhase::Active("Running".into());
+    let decision = reverted(0, running());
+    assert_eq!((state_name(&decision), decision.progress), ("done", None), "it stays recorded");
+    let decision = reverted(2, running());
+    assert_eq!((state_name(&decision), decision.actions, decision.progress), ("waiting", vec![], None));
+    let decision = reverted(0, ResourcePhase::Failed);
+    assert_eq!((state_name(&decision), decision.progress), ("done", Some(StrategyProgress::default())), "it has ended");
+}
+
+/// Otherwise the second attempt of a reverted change would begin with the result of the first, and with `maxRetries: 0`
+/// it would fail at once.
+#[test]
+fn resource_that_ended_unrecorded_belongs_to_an_earlier_upgrade() {
+    for phase in [ResourcePhase::Succeeded, ResourcePhase::Failed] {
+        let mut again = Scenario { max_retries: Some(0), ..scenario(vec![resource(DESIRED, "u1", phase)]) };
+        again = again.with_recorded(DESIRED, 0, state::SUBMITTED, None);
+        again.status["strategyProgress"] = json!({});
+        let decision = again.decide();
+        assert_eq!(action_summaries(&decision), ["record 0 Submitted", "delete up-20260101000000-3 u1"]);
+    }
 }
