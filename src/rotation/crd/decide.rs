@@ -56,6 +56,10 @@ pub(crate) struct CrdStrategyInput<'a> {
     pub outdated: usize,
     /// Nodes launched before this time are outdated, so a resource created before it does not count.
     pub rotate_at: Option<Timestamp>,
+    /// Whether the desired resource is deleted some time after its end without a user.
+    pub has_time_to_live: bool,
+    /// Whether a user requests another attempt.
+    pub is_requested: bool,
     /// Reference time of the decision.
     pub now: Timestamp,
     /// Status of the group.
@@ -118,7 +122,7 @@ pub(crate) mod state {
     pub(crate) const RETRYING: &str = "Retrying";
     /// The resource reported success.
     pub(crate) const SUCCEEDED: &str = "Succeeded";
-    /// The resource failed and has no retries left.
+    /// The resource ended while nodes were outdated, and has no retries left.
     pub(crate) const FAILED: &str = "Failed";
     /// Another user deleted the resource, and it has no retries left.
     pub(crate) const GONE: &str = "Gone";
@@ -294,7 +298,9 @@ fn resource_present(input: &CrdStrategyInput, resource: &StrategyResource) -> Cr
             )
         }
         // The caches may still show the last replaced nodes.
-        ResourcePhase::Succeeded if !is_recorded_as(state::SUCCEEDED) && !is_recorded_as(state::RETRYING) => {
+        ResourcePhase::Succeeded
+            if ![state::SUCCEEDED, state::RETRYING, state::FAILED].into_iter().any(is_recorded_as) =>
+        {
             with_progress(
                 input,
                 waiting(format!("the nodes that {resource_name} reports as replaced to be deleted")),
@@ -349,11 +355,14 @@ fn resource_ended(
             vec![input.record_progress(retries + 1, state::RETRYING, Some(&resource.uid)), delete_action(resource)];
         return in_progress(actions, message);
     }
+    let remedy = match input.has_time_to_live {
+        true => "raise maxRetries, or delete it and set the annotation reconcile-now, to retry the upgrade",
+        false => "delete it to retry the upgrade",
+    };
     let message = format!(
-        "{resource_name} {ended} (after {retries} retries), but {outdated} outdated; find out why, then delete it to retry the upgrade"
+        "{resource_name} {ended} (after {retries} retries), but {outdated} outdated; find out why, then {remedy}"
     );
-    let recorded_as = if recorded_as == state::SUCCEEDED { recorded_as } else { state::FAILED };
-    with_progress(input, blocked(StalledReason::StrategyFailed, message), recorded_as, resource)
+    with_progress(input, blocked(StalledReason::StrategyFailed, message), state::FAILED, resource)
 }
 
 /// Records how the desired resource stands when no node is outdated. One that has not ended is observed until it ends.
@@ -438,33 +447,52 @@ fn resource_absent(input: &CrdStrategyInput) -> CrdStrategyDecision {
         return decision;
     }
     let resource_name = input.display_name(input.desired_name);
-    let submit = |record: Option<CrdStrategyAction>, message: String| CrdStrategyDecision {
-        actions: record.into_iter().chain([CrdStrategyAction::Submit]).collect(),
-        state: CrdStrategyState::Acted(message),
-        progress: None,
-    };
     let start =
         || submit(Some(input.record_progress(0, state::SUBMITTED, None)), format!("{resource_name} is submitted"));
     let Some(recorded) = input.recorded_progress() else { return start() };
-    match (recorded.state.as_deref(), recorded.uid) {
+    match (recorded.state.as_deref().unwrap_or_default(), recorded.uid) {
         // The create, or its response, was lost.
-        (Some(state::SUBMITTED), None) => submit(None, format!("{resource_name} is submitted")),
-        (Some(state::RETRYING), _) => submit(None, format!("{resource_name} is submitted again")),
-        // Another client deleted it while it was active.
-        (Some(state::SUBMITTED | state::GONE), _) if input.can_retry() => submit(
-            Some(input.record_progress(input.retries() + 1, state::SUBMITTED, None)),
-            format!("{resource_name} was deleted by another client and is submitted again"),
-        ),
-        (Some(state::SUBMITTED | state::GONE), _) => {
-            let message = format!(
-                "{resource_name} was deleted by another client while it was active, after {} retries; raise maxRetries to submit it again",
-                input.retries()
-            );
-            let progress = input.progress(state::GONE, None);
-            CrdStrategyDecision { progress: Some(progress), ..blocked(StalledReason::StrategyFailed, message) }
+        (state::SUBMITTED, None) => submit(None, format!("{resource_name} is submitted")),
+        (state::RETRYING, _) => submit(None, format!("{resource_name} is submitted again")),
+        (state::FAILED | state::GONE, _) if input.is_requested => start(),
+        (state::SUBMITTED | state::GONE, _) => {
+            deleted_by_others(input, state::GONE, "was deleted by another client while it was active")
+        }
+        (state, _) if may_have_expired(input, state) => {
+            deleted_by_others(input, state::FAILED, "ended and was deleted")
         }
         // A user deleted a resource that had ended, to have it submitted again.
         _ => start(),
+    }
+}
+
+/// Whether a time to live may have deleted the resource, which had ended in this state while nodes were outdated. The
+/// end of an upgrade resets the count of retries, so a success without retries may be that of an earlier upgrade.
+fn may_have_expired(input: &CrdStrategyInput, state: &str) -> bool {
+    input.has_time_to_live && (state == state::FAILED || (state == state::SUCCEEDED && input.retries() > 0))
+}
+
+/// Decides after a deletion that does not request another attempt: to submit the resource again is a retry. `state` is
+/// recorded when no retries are left.
+fn deleted_by_others(input: &CrdStrategyInput, state: &str, how: &str) -> CrdStrategyDecision {
+    let (resource_name, retries) = (input.display_name(input.desired_name), input.retries());
+    if input.can_retry() {
+        let record = input.record_progress(retries + 1, state::SUBMITTED, None);
+        return submit(Some(record), format!("{resource_name} {how}, and is submitted again"));
+    }
+    let message = format!(
+        "{resource_name} {how}, after {retries} retries; raise maxRetries, or set the annotation reconcile-now, to submit it again"
+    );
+    let progress = input.progress(state, None);
+    CrdStrategyDecision { progress: Some(progress), ..blocked(StalledReason::StrategyFailed, message) }
+}
+
+/// Submits the desired resource, after this record.
+fn submit(record: Option<CrdStrategyAction>, message: String) -> CrdStrategyDecision {
+    CrdStrategyDecision {
+        actions: record.into_iter().chain([CrdStrategyAction::Submit]).collect(),
+        state: CrdStrategyState::Acted(message),
+        progress: None,
     }
 }
 

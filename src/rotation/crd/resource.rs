@@ -34,6 +34,14 @@ pub struct RenderedResource {
     pub object: Redacted<Value>,
 }
 
+impl RenderedResource {
+    /// Whether its own controller deletes it some time after its end, like a Workflow of Argo with `ttlStrategy`.
+    pub(crate) fn has_time_to_live(&self) -> bool {
+        let spec = &self.object.expose()["spec"];
+        ["ttlStrategy", "ttlSecondsAfterFinished"].into_iter().any(|field| !spec[field].is_null())
+    }
+}
+
 /// The values from which the name and the annotations of a resource are built.
 pub(crate) struct RenderTarget<'a> {
     /// The namespace of the InstanceGroup.

@@ -155,6 +155,8 @@ pub(crate) fn plan_strategy(
         status_matcher: &crd.status_matcher,
         outdated,
         rotate_at: input.resolved.desired.rolling_update.rotate_at.filter(|at| *at <= input.now),
+        has_time_to_live: request.has_time_to_live(),
+        is_requested: input.is_requested,
         now: input.now,
         status: input.status,
         resources,

@@ -19,6 +19,8 @@ struct Scenario {
     concurrency: ConcurrencyPolicy,
     max_retries: Option<i64>,
     rotate_at: Option<Timestamp>,
+    has_time_to_live: bool,
+    is_requested: bool,
     now: Timestamp,
     resources: Vec<StrategyResource>,
 }
@@ -30,6 +32,8 @@ fn scenario(resources: Vec<StrategyResource>) -> Scenario {
         concurrency: ConcurrencyPolicy::Forbid,
         max_retries: Some(2),
         rotate_at: None,
+        has_time_to_live: false,
+        is_requested: false,
         now: Timestamp::UNIX_EPOCH + SignedDuration::from_hours(1),
         resources,
     }
@@ -59,6 +63,8 @@ impl Scenario {
             },
             outdated: self.outdated,
             rotate_at: self.rotate_at,
+            has_time_to_live: self.has_time_to_live,
+            is_requested: self.is_requested,
             now: self.now,
             status: &status,
             resources: &self.resources,
@@ -427,6 +433,45 @@ fn retries_are_exact_wherever_the_controller_is_killed() {
             }
         };
         assert_eq!((state_name(&last), submitted), ("failed", 3), "killed after {killed_after}: {last:?}");
+    }
+}
+
+/// A time to live deletes each resource after its end. Without the limit, an upgrade that always fails would drain nodes
+/// forever.
+#[test]
+fn time_to_live_does_not_reset_the_retries() {
+    let expired = |retries, state| {
+        let scenario = Scenario { has_time_to_live: true, ..scenario(vec![]) };
+        scenario.with_recorded(DESIRED, retries, state, Some("u1"))
+    };
+    let last = expired(2, state::FAILED).decide();
+    assert_eq!((action_summaries(&last), state_name(&last)), (vec![], "failed"));
+    let CrdStrategyState::Blocked(_, message) = &last.state else { panic!("{last:?}") };
+    assert!(message.contains("maxRetries") && message.contains("reconcile-now"), "{message}");
+    let progress = last.progress.expect("a progress");
+    assert_eq!(progress.state.as_deref(), Some(state::FAILED), "the next pass decides the same");
+    assert_eq!(action_summaries(&expired(1, state::SUCCEEDED).decide()), ["record 2 Submitted", "submit"]);
+    assert_eq!(action_summaries(&expired(1, state::FAILED).decide()), ["record 2 Submitted", "submit"], "raised");
+    for (what, scenario) in [
+        ("a user asks", Scenario { is_requested: true, ..expired(2, state::FAILED) }),
+        ("a user deleted it", Scenario { has_time_to_live: false, ..expired(2, state::FAILED) }),
+        ("it may belong to an earlier upgrade", expired(0, state::SUCCEEDED)),
+    ] {
+        assert_eq!(action_summaries(&scenario.decide()), ["record 0 Submitted", "submit"], "{what}");
+    }
+}
+
+/// A success that left nodes outdated and has no retries left is a failure, also after a time to live deleted it.
+#[test]
+fn success_without_effect_is_recorded_as_failed() {
+    let succeeded = |state| {
+        let scenario = scenario(vec![resource(DESIRED, "u1", ResourcePhase::Succeeded)]);
+        scenario.with_recorded(DESIRED, 2, state, Some("u1")).decide()
+    };
+    for recorded in [state::SUCCEEDED, state::FAILED] {
+        let decision = succeeded(recorded);
+        let state = decision.progress.as_ref().and_then(|progress| progress.state.as_deref());
+        assert_eq!((state_name(&decision), state), ("failed", Some(state::FAILED)), "after {recorded}");
     }
 }
 

@@ -321,3 +321,19 @@ fn template_errors_are_short() {
         assert!(text.len() < 600, "{text}");
     }
 }
+
+/// The controller must know who deletes a resource that has ended: its time to live, or a user who wants another one.
+#[test]
+fn time_to_live_is_recognized() {
+    for (spec, expected) in [
+        ("{ttlStrategy: {secondsAfterCompletion: 60}}", true),
+        ("{ttlSecondsAfterFinished: 60}", true),
+        ("{ttlStrategy: null}", false),
+        ("{}", false),
+    ] {
+        let text = format!(
+            "apiVersion: argoproj.io/v1alpha1\nkind: Workflow\nmetadata: {{name: up, namespace: team}}\nspec: {spec}\n"
+        );
+        assert_eq!(validate(&text, "").expect("a resource").has_time_to_live(), expected, "{spec}");
+    }
+}
