@@ -9,6 +9,7 @@ use jiff::{SignedDuration, Timestamp};
 use serde::Deserialize;
 
 use crate::api::SpotRecommendation;
+use crate::util::recorded_time;
 
 /// What an event recommends.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,7 +48,7 @@ pub(crate) fn is_price(text: &str) -> bool {
 
 /// Whether a time is further in the future than clock skew explains.
 fn is_in_future(time: Timestamp, now: Timestamp) -> bool {
-    time.duration_since(now) > MAX_CLOCK_SKEW
+    recorded_time::is_ahead(time, MAX_CLOCK_SKEW, now)
 }
 
 /// Parses the message of an event.

@@ -8,6 +8,7 @@ use serde_json::{Value, json};
 
 use crate::api::{FailedReplacements, InstanceGroupStatus, rfc3339};
 use crate::rotation::NodeInstance;
+use crate::util::recorded_time;
 
 /// How many instances the record names.
 const MAX_NAMED: usize = 5;
@@ -43,7 +44,8 @@ impl Replacements<'_> {
             record.instances.truncate(MAX_NAMED);
             record.last = rfc3339(self.now);
         }
-        let last = record.last.parse::<Timestamp>().ok()?;
+        let last = recorded_time::past(&record.last, self.now)?;
+        record.last = rfc3339(last);
         let became_ready = |m: &NodeInstance| {
             let since = m.node.as_ref().and_then(|node| node.ready_changed_at);
             m.ready_for(self.now).is_some_and(|time| time >= self.min_ready_time)
@@ -147,6 +149,20 @@ mod tests {
             let (next, halt) = pass(&status, hash, &[], &members, 25, is_requested);
             assert_eq!((next.failed_replacements, halt), (None, None), "{what}");
         }
+    }
+
+    /// The clock was an hour ahead. Without the correction, no replacement would count as Ready, and the rotation would
+    /// stop for that hour.
+    #[test]
+    fn record_from_the_future_does_not_halt_for_longer() {
+        let members = [ready("old", 0, false), ready("i-1", 5, true)];
+        let (ahead, _) = pass(&InstanceGroupStatus::default(), "v2", &["i-2"], &members, 80, false);
+        let (corrected, halt) = pass(&ahead, "v2", &[], &members, 20, false);
+        assert_eq!(corrected.failed_replacements.as_ref().expect("a record").last, "1970-01-01T00:20:00Z");
+        assert!(halt.is_some_and(|halt| halt.contains("until 1970-01-01T00:50:00Z")));
+        let recovered = [ready("old", 0, false), ready("i-3", 25, true)];
+        assert_eq!(pass(&corrected, "v2", &[], &recovered, 30, false).1, None);
+        assert_eq!(pass(&corrected, "v2", &[], &members, 50, false).1, None);
     }
 
     /// A zone may have had a bad moment. Otherwise a rotation whose other nodes are Ready would never finish.

@@ -7,6 +7,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::aws::{Instance, InstanceState};
 use crate::plan::{Drift, InPlaceChange, InPlaceRecord, PodRef};
+use crate::util::recorded_time;
 
 /// The taint with which the Cluster Autoscaler marks a node that it drains (kubernetes/autoscaler, `taints`). It does not
 /// cordon the node unless its flag `--cordon-node-before-terminating` is set.
@@ -105,7 +106,7 @@ impl NodeView {
     /// that the controller never writes, must not keep the node out of every rotation. A disruption record becomes
     /// [`NodeView::orphaned_disruption`], and a surge record becomes this group's.
     pub(crate) fn adopt_records(&mut self, uid: &str, now: Timestamp) {
-        let is_ahead = |at: Timestamp| at.duration_since(now) > MAX_TIME_AHEAD;
+        let is_ahead = |at: Timestamp| recorded_time::is_ahead(at, MAX_TIME_AHEAD, now);
         let is_foreign = |record: &DisruptionRecord| {
             record.group != uid || is_ahead(record.since) || record.terminated_at.is_some_and(is_ahead)
         };

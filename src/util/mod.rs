@@ -1,5 +1,5 @@
-//! Small helpers without dependencies on the rest of the crate: calendars, counted nouns, digests, durations, escaping, lookups, redaction and
-//! short texts.
+//! Small helpers without dependencies on the rest of the crate: calendars, counted nouns, digests, durations, escaping, lookups,
+//! recorded times, redaction and short texts.
 
 pub(crate) mod calendar;
 pub(crate) mod counted;
@@ -7,6 +7,7 @@ pub(crate) mod digest;
 pub mod duration;
 pub(crate) mod escape;
 pub mod lookup;
+pub(crate) mod recorded_time;
 pub(crate) mod redact;
 pub(crate) mod similar;
 pub(crate) mod text;

@@ -7,6 +7,7 @@ use crate::api::FargateStatus;
 use crate::index::groups::QueuePosition;
 use crate::plan::{Outcome, Phase, waiting};
 use crate::settings::Timing;
+use crate::util::recorded_time;
 
 /// A group's place in the queue, and its record in status.
 pub(crate) struct ProfileSlot {
@@ -32,6 +33,8 @@ impl ProfileSlot {
     pub(crate) fn new(status: Option<&FargateStatus>, queue: QueuePosition, timing: &Timing, now: Timestamp) -> Self {
         let mut status = status.cloned().unwrap_or_default();
         let waiting_since = status.waiting_since.take().filter(|_| !queue.skipped);
+        // A wait that began in the future would end after those of all groups that begin to wait until then.
+        let waiting_since = waiting_since.and_then(|since| recorded_time::past(&since, now)).map(crate::api::rfc3339);
         ProfileSlot { status, waiting_since, queue, base_delay: timing.retry_delay, now }
     }
 
@@ -69,10 +72,11 @@ impl ProfileSlot {
     /// Records a failed operation and returns when to retry. The first delay is a fifth of [`Timing::retry_delay`]; it
     /// doubles with each failure, up to six times [`Timing::retry_delay`].
     pub(crate) fn record_failure(&mut self) -> Retry {
+        let longest = self.base_delay * 6;
         let at = self.status.retry_at.as_ref().and_then(|at| at.parse::<Timestamp>().ok());
-        let at = at.unwrap_or_else(|| {
+        let at = at.filter(|at| !recorded_time::is_ahead(*at, longest, self.now)).unwrap_or_else(|| {
             let failures = self.status.failures.unwrap_or_default().saturating_add(1);
-            let pause = ((self.base_delay / 5) * (1 << (failures - 1).min(10))).min(self.base_delay * 6);
+            let pause = ((self.base_delay / 5) * (1 << (failures - 1).min(10))).min(longest);
             self.status.failures = Some(failures);
             self.now.saturating_add(pause).unwrap_or(self.now)
         });
@@ -132,6 +136,19 @@ mod tests {
         assert!(later.acquire(Phase::Creating).is_ok());
         assert_eq!(later.status, waiting);
         assert_eq!(ProfileSlot::new(Some(&waiting), queue(0), &timing, timestamp(99)).status.waiting_since, None);
+    }
+
+    /// The clock was an hour ahead when the records were written.
+    #[test]
+    fn times_from_the_future_delay_no_operation() {
+        let timing = Timing::default();
+        let ahead = Some("1970-01-01T01:00:00Z".to_owned());
+        let status = FargateStatus { waiting_since: ahead.clone(), retry_at: ahead, ..FargateStatus::default() };
+        let mut slot = ProfileSlot::new(Some(&status), queue(1), &timing, timestamp(99));
+        let Retry::At(until) = slot.record_failure() else { panic!("there is a delay") };
+        assert_eq!(until, timestamp(99 + 60));
+        assert!(slot.acquire(Phase::Creating).is_err());
+        assert_eq!(slot.status.waiting_since.as_deref(), Some("1970-01-01T00:01:39Z"));
     }
 
     #[test]

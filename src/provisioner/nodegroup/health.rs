@@ -18,6 +18,7 @@ use crate::rotation::NodeInstance;
 use crate::rotation::node_health::{ReadyLimits, unready_nodes};
 use crate::settings::Timing;
 use crate::util::counted::counted;
+use crate::util::recorded_time;
 
 /// The error code of an update that ended because EKS could not drain a node.
 pub(crate) const POD_EVICTION_FAILURE: &str = "PodEvictionFailure";
@@ -37,9 +38,14 @@ impl PlanInput<'_> {
     /// a user requested a retry.
     pub(crate) fn update_retry_at(&self, change_hash: &str) -> Option<Timestamp> {
         self.observed.update.as_ref().filter(|u| is_failed(u) && !self.is_requested)?;
-        let recorded = self.status.update_failed_at.as_ref().and_then(|at| at.parse().ok());
-        let at = recorded.unwrap_or(self.now) + update_retry_delay(self.timing);
+        let at = self.update_failed_at() + update_retry_delay(self.timing);
         (self.status.update_of.as_deref() == Some(change_hash) && at > self.now).then_some(at)
+    }
+
+    /// When the recorded update was first seen to have failed; now, if that is not recorded, or lies in the future.
+    fn update_failed_at(&self) -> Timestamp {
+        let recorded = self.status.update_failed_at.as_deref().and_then(|at| recorded_time::past(at, self.now));
+        recorded.unwrap_or(self.now)
     }
 }
 
@@ -222,8 +228,9 @@ pub(crate) fn check_readiness(input: &PlanInput, group: &ObservedNodegroup, buil
 pub(crate) fn record_failed_update(input: &PlanInput, builder: &mut PlanBuilder) {
     let has_failed = input.observed.update.as_ref().is_some_and(is_failed);
     let is_over = builder.status_update.fields.contains_key("updateOf") || builder.starts_update;
-    if has_failed && input.status.update_failed_at.is_none() && !is_over {
-        builder.set_status("updateFailedAt", rfc3339(input.now));
+    let failed_at = rfc3339(input.update_failed_at());
+    if has_failed && input.status.update_failed_at.as_ref() != Some(&failed_at) && !is_over {
+        builder.set_status("updateFailedAt", failed_at);
     }
 }
 

@@ -20,6 +20,7 @@ use crate::index::process_state::ProcessState;
 use crate::k8s::{AttachedVolume, KubeApi, KubeError, PodInfo, PodKind};
 use crate::plan::{PlannedStep, PodRef};
 use crate::rotation::{DrainView, Drains, NodeInstance, NodeView, PodView, stale_nodes};
+use crate::util::recorded_time;
 
 /// How many Nodes are read at a time.
 const CONCURRENT_READS: usize = 10;
@@ -99,7 +100,7 @@ pub(crate) async fn drain_views(o: &Observer<'_>, members: &[NodeInstance], uid:
 /// When a Node whose drain was ended is drained again. Its kubelet may write the annotation, too, and must not keep the node out
 /// of every rotation.
 fn retry_drain_at(node: &NodeView, now: Timestamp) -> Option<Timestamp> {
-    node.drain_after.filter(|at| at.duration_since(now) <= LONGEST_DRAIN_DELAY)
+    node.drain_after.filter(|at| !recorded_time::is_ahead(*at, LONGEST_DRAIN_DELAY, now))
 }
 
 /// The nodes that were read at the source for one plan.

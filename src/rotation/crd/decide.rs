@@ -12,6 +12,7 @@ use crate::rotation::crd::kind::ResourceKind;
 pub use crate::rotation::crd::status_matcher::ResourcePhase;
 use crate::rotation::crd::status_matcher::StatusMatcher;
 use crate::util::counted::are;
+use crate::util::recorded_time;
 
 /// A custom resource that the API server has, such as a RollingUpgrade, and how far it is.
 #[derive(Clone, Debug, PartialEq)]
@@ -234,7 +235,8 @@ impl CrdStrategyInput<'_> {
         let doublings = u32::try_from(self.retries()).unwrap_or(u32::MAX).min(20);
         let delay = (self.retry_delay * (1 << doublings)).min(self.max_retry_delay);
         let until = resource.created_at?.saturating_add(delay).ok()?;
-        (until > self.now).then_some(until)
+        // A creation in the future, by the clock of the API server or of this process, delays nothing.
+        (until > self.now && !recorded_time::is_ahead(until, self.max_retry_delay, self.now)).then_some(until)
     }
 
     /// The progress to record for the desired resource.

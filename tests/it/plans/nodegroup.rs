@@ -600,6 +600,10 @@ fn update_that_ran_for_hours_before_it_failed_is_retried_an_hour_after_the_failu
     assert_eq!(failed.blocked().0, StalledReason::UpdateFailed);
     let first = failed.plan();
     assert_eq!(first.status_update.fields.get("updateFailedAt"), Some(&json!(NOW)));
+    // The clock was ahead when the failure was recorded.
+    let ahead = failed.clone().with(|s| s.status.update_failed_at = Some("2026-01-02T05:00:00Z".into())).plan();
+    assert_eq!(ahead.recheck_at, first.recheck_at);
+    assert_eq!(ahead.status_update.fields.get("updateFailedAt"), Some(&json!(NOW)), "it is corrected");
     let second = failed.with(|s| s.status.update_failed_at = Some(NOW.into())).plan();
     assert_eq!((second.outcome, second.recheck_at), (first.outcome, first.recheck_at), "nothing is written");
     assert_eq!(second.status_update.fields.get("updateFailedAt"), None);

@@ -17,6 +17,7 @@ use crate::provisioner::eks::user_data::OsFamily;
 use crate::provisioner::join;
 use crate::provisioner::observe::{ObserveError, ObserveResult, Observer};
 use crate::provisioner::role_users::{KeptEntry, node_user, other_profiles};
+use crate::util::recorded_time;
 
 /// How long a running node may use a role after a user took it out of the node's instance profile. The change takes effect
 /// within an hour (IAM User Guide, "Use instance profiles"). AWS does not document how long the credentials that the node
@@ -133,7 +134,7 @@ async fn exchanged_at(
         }
     }
     let recorded = status.managed.as_ref().and_then(|managed| managed.role_exchanged_at.as_ref());
-    let recorded = recorded.and_then(|at| at.parse::<Timestamp>().ok());
+    let recorded = recorded.and_then(|at| recorded_time::past(at, o.now));
     Ok(recorded.filter(|at| o.now.duration_since(*at) < LONGEST_USE))
 }
 

@@ -506,6 +506,15 @@ fn retry_delay_doubles_up_to_the_maximum() {
     assert_eq!(delays, [15, 30, 60, 120, 240, 300, 300, 300]);
 }
 
+/// The clock of the API server was ahead, or that of this process is behind.
+#[test]
+fn resource_from_the_future_is_retried() {
+    let mut ahead = resource(DESIRED, "u1", ResourcePhase::Failed);
+    ahead.created_at = Some(Timestamp::UNIX_EPOCH + SignedDuration::from_hours(3));
+    let scenario = scenario(vec![ahead]).with_recorded(DESIRED, 0, state::SUBMITTED, Some("u1"));
+    assert_eq!(action_summaries(&scenario.decide()), ["record 1 Retrying", "delete up-20260101000000-3 u1"]);
+}
+
 /// After a change of namespace or kind in the template, two upgrades must not replace nodes at the same time.
 #[test]
 fn active_resource_is_tracked_after_the_template_changes() {

@@ -120,6 +120,8 @@ async fn entry_of_a_role_that_was_exchanged_in_the_profile_of_running_nodes_stay
     assert_eq!(found(before, None, hash).await, stays("1970-01-01T00:00:00Z"), "noticed now");
     let earlier = "1969-12-31T13:00:00Z";
     assert_eq!(found(given, Some(earlier), hash).await, stays(earlier));
+    let ahead = found(given, Some("1970-01-01T05:00:00Z"), hash).await;
+    assert_eq!(ahead, stays("1970-01-01T00:00:00Z"), "the clock was ahead when it was recorded");
     assert_eq!(found(given, Some("1969-12-31T12:00:00Z"), hash).await, unused, "12 hours are over");
     assert_eq!(found(given, None, hash).await, unused, "nothing was exchanged: the nodes were replaced");
     // The spec named the role before for a while, and no version was created with it.
