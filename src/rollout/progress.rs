@@ -10,6 +10,7 @@ use crate::api::{
     BoundariesRevisionStatus, CheckState, Condition, RolloutPhase, WaveState, WaveStatus, rfc3339, set_condition,
 };
 use crate::boundaries::{OnFailure, Wave};
+use crate::util::recorded_time;
 use crate::util::text::shorten;
 
 /// What the progress depends on beside the rollout and the groups.
@@ -46,8 +47,8 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     status.stable = view.stable.as_ref().map(|stable| stable.name.clone()).or(status.stable);
     status.without_waves = without_waves(view, summary);
     // A time that lies ahead was written before the clock went back.
-    let begun: Option<Timestamp> = status.begun.as_deref().and_then(|text| text.parse().ok());
-    status.begun = Some(rfc3339(begun.filter(|begun| *begun <= input.now).unwrap_or(input.now)));
+    let begun = status.begun.as_deref().and_then(|text| recorded_time::past(text, input.now));
+    status.begun = Some(rfc3339(begun.unwrap_or(input.now)));
     status.groups = Some(summary.counts);
     status.behind = summary.behind.clone();
     status.budget = summary.budget.clone();
@@ -57,6 +58,7 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     if has_policy {
         status.waves = waves(view, summary);
     }
+    status.waves.iter_mut().for_each(|wave| correct_times(wave, input.now));
     let mut ready = vec![];
     let mut phase = after_orders(input, &mut status);
     // A group that was not seen may be in any wave, and in any state.
@@ -127,6 +129,16 @@ fn without_waves(view: &RolloutView, summary: &GroupSummary) -> Option<bool> {
         true => Some(true),
         false if view.is_return_doubtful => Some(view.status.without_waves.unwrap_or_else(is_return)),
         false => None,
+    }
+}
+
+/// Corrects the times that lie ahead, because the clock went back since: a wave would soak, and tenants could put the
+/// target off, for as long as the clock had been ahead.
+fn correct_times(wave: &mut WaveStatus, now: Timestamp) {
+    for time in [&mut wave.opened, &mut wave.settled] {
+        if let Some(at) = time.as_deref().and_then(|text| recorded_time::past(text, now)) {
+            *time = Some(rfc3339(at));
+        }
     }
 }
 

@@ -796,6 +796,21 @@ fn soak_of_a_group_that_was_done_in_the_future_has_begun() {
     assert_eq!(cluster.images(), ["ami-2"; 3], "{:?}", cluster.waves("r2"));
 }
 
+/// The same for the time that the revision records. Nor may tenants put the revision off for longer.
+#[test]
+fn soak_that_was_recorded_in_the_future_begins_now() {
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
+    cluster.now -= jiff::SignedDuration::from_hours(2);
+    cluster.run(1);
+    let (now, status) = (cluster.now, cluster.revision("r2").status.clone().expect("a status"));
+    let times = [&status.waves[0].opened, &status.waves[0].settled].map(|at| at.as_deref().expect("a time"));
+    assert!(times.iter().all(|at| at.parse::<jiff::Timestamp>().is_ok_and(|at| at <= now)), "{times:?}, {now}");
+    cluster.run(100);
+    assert_eq!(cluster.images(), ["ami-2"; 3], "{:?}", cluster.waves("r2"));
+}
+
 /// The status is read by users and stored by etcd: a cluster of thousands of groups must not fill it.
 #[test]
 fn status_lists_at_most_fifty_groups() {
