@@ -564,8 +564,7 @@ async fn nodes_of_an_outgoing_nodegroup_with_edited_tags_are_uncordoned() {
         let (id, settings) = (&resolved.desired.id, Settings::default());
         let request = StopRequest { id, status: &status, lock: None, settings: &settings };
         let rejected = EksManaged.stop_rotation(&observer, request).await.expect("a decision");
-        let uncordon =
-            |node: &str| NodeStep::UncordonNode { node: node.into(), reason: UncordonReason::GroupRejected };
+        let uncordon = |node: &str| NodeStep::UncordonNode { node: node.into(), reason: UncordonReason::GroupRejected };
         assert_eq!(rejected.steps, expected.into_iter().map(uncordon).collect::<Vec<_>>(), "{drained_by:?}");
     }
 }
