@@ -241,7 +241,8 @@ fn is_transient(reason: StalledReason, is_deleting: bool) -> bool {
         | StalledReason::LaunchFailed
         | StalledReason::NodesNotReady
         | StalledReason::StrategyFailed
-        | StalledReason::Degraded => true,
+        | StalledReason::Degraded
+        | StalledReason::AwsFailed => true,
         // A foreign resource with the name of an active group usually stays, and its reads cannot be batched.
         StalledReason::OwnershipConflict => is_deleting,
         StalledReason::InvalidSpec

@@ -22,7 +22,7 @@ pub enum StalledReason {
     OwnershipConflict,
     /// `Launch` or `Terminate` is suspended, or an instance refresh runs.
     ProcessSuspended,
-    /// Too many nodes are not ready at once.
+    /// Too many nodes are not ready at once, or EKS does not reach the API server.
     ClusterUnhealthy,
     /// Replacement nodes of a rotation did not become Ready.
     ReplacementsNotReady,
@@ -50,6 +50,8 @@ pub enum StalledReason {
     ProfileFailed,
     /// EKS reports health issues of a managed node group.
     Degraded,
+    /// AWS failed at work of its own for a managed node group, or throttled it.
+    AwsFailed,
     /// An update of a managed node group failed or was canceled.
     UpdateFailed,
     /// The cluster admin's policy forbids a value.
@@ -75,7 +77,7 @@ impl StalledReason {
     }
 
     /// Whether a group that is blocked for this reason counts as a failure of the revision that it switched to last.
-    /// The other reasons depend on budgets, capacity, other owners or the controller itself.
+    /// The other reasons depend on budgets, capacity, other owners, AWS or the controller itself.
     pub(crate) fn is_failure_of_revision(self) -> bool {
         match self {
             Self::InvalidSpec
@@ -102,6 +104,7 @@ impl StalledReason {
             | Self::UnschedulablePods
             | Self::InsufficientCapacity
             | Self::QuotaExceeded
+            | Self::AwsFailed
             | Self::DeletionProtected => false,
         }
     }

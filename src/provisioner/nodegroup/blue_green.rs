@@ -3,6 +3,7 @@
 
 use super::drift::immutable_drift;
 use super::input::PlanInput;
+use super::issues::SCALING_GROUP_NOT_FOUND;
 use super::observed::ObservedNodegroup;
 use super::ownership::to_tags;
 use super::{create, health, usage};
@@ -355,7 +356,7 @@ fn delete_outgoing(
 /// known.
 fn has_unseen_nodes(group: &ObservedNodegroup) -> bool {
     let found = &group.nodegroup;
-    let is_lost = found.issues.iter().any(|issue| issue.code == health::SCALING_GROUP_NOT_FOUND);
+    let is_lost = found.issues.iter().any(|issue| issue.code == SCALING_GROUP_NOT_FOUND);
     let has_failed = matches!(found.status, NodegroupStatus::CreateFailed | NodegroupStatus::DeleteFailed);
     group.scaling_groups.len() < found.scaling_groups.len() && !is_lost && !has_failed
 }

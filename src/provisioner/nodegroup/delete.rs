@@ -154,10 +154,10 @@ fn plan_delete(nodegroup: &Nodegroup, builder: &mut PlanBuilder) {
     if nodegroup.status == NodegroupStatus::DeleteFailed {
         let issues: Vec<_> = nodegroup.issues.iter().map(ToString::to_string).collect();
         let why = if issues.is_empty() { "EKS gives no reason".to_owned() } else { issues.join("; ") };
-        let remedy = nodegroup.issues.first().map(|issue| super::health::issue_remedy(&issue.code));
+        let remedy = nodegroup.issues.first().map(|issue| super::issues::issue_remedy(&issue.code));
         let remedy = remedy.filter(|remedy| !remedy.is_empty()).unwrap_or("fix the cause; ");
         let message = format!("EKS failed to delete the node group {name}: {why}; {remedy}the deletion is retried");
-        let reason = nodegroup.issues.first().and_then(super::health::issue_reason);
+        let reason = nodegroup.issues.first().and_then(super::issues::issue_reason);
         builder.set_outcome_once(Outcome::Blocked {
             reason: reason.unwrap_or(StalledReason::Degraded),
             message,

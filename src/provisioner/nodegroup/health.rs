@@ -7,24 +7,20 @@ use serde_json::{Value, json};
 
 use super::drift::{is_unchanged_since_adoption, version_drift};
 use super::input::PlanInput;
+use super::issues::{issue_reason, issue_remedy};
 use super::observed::{ObservedNodegroup, Partition};
 use crate::api::rfc3339;
 use crate::api::status::MAX_LISTED_INSTANCES;
 use crate::aws::nodegroup::{Nodegroup, NodegroupIssue, NodegroupStatus, NodegroupUpdate, UpdateStatus};
 use crate::aws::{InstanceState, TemplatePin};
 use crate::plan::{Event, EventReason, Outcome, Phase, PlanBuilder, StalledReason, waiting};
-use crate::provisioner::launch_failures;
 use crate::rotation::NodeInstance;
 use crate::rotation::node_health::{ReadyLimits, unready_nodes};
 use crate::settings::Timing;
 use crate::util::counted::counted;
 use crate::util::recorded_time;
 
-/// The error code of an update that ended because EKS could not drain a node.
-pub(crate) const POD_EVICTION_FAILURE: &str = "PodEvictionFailure";
-/// The issue code of a node group whose scaling group was deleted.
-pub(crate) const SCALING_GROUP_NOT_FOUND: &str = "AutoScalingGroupNotFound";
-/// How many pods that block such an update a message names.
+/// How many pods that EKS could not evict a message names.
 const MAX_NAMED_PODS: usize = 3;
 
 /// How long after its failure an update is retried: an hour by default. EKS itself retries a node for 15 minutes, and an
@@ -335,69 +331,4 @@ pub(crate) fn issue_summary(input: &PlanInput, issues: &[NodegroupIssue]) -> Str
         );
     }
     text
-}
-
-/// The condition reason for an error of EKS (EKS API reference, Issue and ErrorDetail). A launch that failed has Auto
-/// Scaling's own words.
-pub(crate) fn issue_reason(issue: &NodegroupIssue) -> Option<StalledReason> {
-    Some(match issue.code.as_str() {
-        "AccessDenied" | "OperationNotPermitted" => StalledReason::MissingPermission,
-        "AsgInstanceLaunchFailures" => launch_failures::reason(&issue.message),
-        "InsufficientFreeAddresses" | "IpNotAvailable" | "EniLimitReached" => StalledReason::InsufficientCapacity,
-        "InstanceLimitExceeded" | "IamLimitExceeded" | "LimitExceeded" => StalledReason::QuotaExceeded,
-        "NodeCreationFailure" => StalledReason::NodesNotReady,
-        POD_EVICTION_FAILURE => StalledReason::DrainBlocked,
-        "IamNodeRoleNotFound"
-        | "IamInstanceProfileNotFound"
-        | "Ec2SubnetNotFound"
-        | "SubnetNotFound"
-        | "SecurityGroupNotFound"
-        | "Ec2SecurityGroupNotFound"
-        | "AmiIdNotFound" => StalledReason::NotFound,
-        "Ec2SubnetInvalidConfiguration" | "Ec2InstanceTypeDoesNotExist" | "KubernetesLabelInvalid" => {
-            StalledReason::RefusedByAws
-        }
-        _ => return None,
-    })
-}
-
-/// How to fix an error, with the spec field. Not empty values end with `; `, so that a clause can follow.
-pub(crate) fn issue_remedy(code: &str) -> &'static str {
-    match code {
-        "AccessDenied" => {
-            "authorize the role to join (kube-system/aws-auth, or an access entry), and attach AmazonEKSWorkerNodePolicy; "
-        }
-        "AsgInstanceLaunchFailures" => {
-            "change spec.eks-managed.configuration.instanceTypes, subnets or capacityType so that AWS can launch instances; "
-        }
-        "InsufficientFreeAddresses" | "IpNotAvailable" => {
-            "free IP addresses in spec.eks-managed.configuration.subnets, or add subnets; "
-        }
-        "InstanceLimitExceeded" | "LimitExceeded" | "IamLimitExceeded" => "request a higher quota from AWS; ",
-        "NodeCreationFailure" => {
-            "check the policies of spec.eks-managed.configuration.nodeRole, and the routes from the subnets to the API server and the image registry; "
-        }
-        POD_EVICTION_FAILURE => "change the PodDisruptionBudgets so that they allow an eviction; ",
-        "IamNodeRoleNotFound" => "recreate the role in spec.eks-managed.configuration.nodeRole; ",
-        "Ec2SubnetNotFound" | "SubnetNotFound" => "correct spec.eks-managed.configuration.subnets; ",
-        "Ec2SubnetInvalidConfiguration" => {
-            "enable public IP addresses on spec.eks-managed.configuration.subnets, or use private subnets with a NAT gateway; "
-        }
-        "Ec2InstanceTypeDoesNotExist" => "correct spec.eks-managed.configuration.instanceTypes; ",
-        SCALING_GROUP_NOT_FOUND => {
-            "another client deleted it, and CloudTrail names the caller; once no node of the node group is left, the controller deletes it and creates it again; "
-        }
-        "Ec2LaunchTemplateNotFound" => {
-            "another client deleted it, and CloudTrail names the caller: move the pods, delete the node group in EKS, and the controller creates it again; "
-        }
-        "Ec2LaunchTemplateVersionMismatch" => {
-            "another client changed the launch template of the scaling group, and CloudTrail names the caller: set the version that EKS created again; "
-        }
-        "AmiIdNotFound" => "correct spec.eks-managed.configuration.amiType or releaseVersion; ",
-        "KubernetesLabelInvalid" => "correct spec.eks-managed.configuration.nodeLabels; ",
-        "Ec2SecurityGroupDeletionFailure" => {
-            "remove other references to the security group that EKS created for remote access; "
-        }
-        _ => "",
-    }
 }

@@ -10,6 +10,7 @@ pub mod desired;
 pub mod drift;
 pub(crate) mod health;
 pub mod input;
+mod issues;
 mod members;
 pub(crate) mod names;
 pub(crate) mod observe;

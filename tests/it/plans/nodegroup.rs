@@ -1011,6 +1011,10 @@ fn eks_issues_become_conditions_with_remedies() {
         ("InstanceLimitExceeded", StalledReason::QuotaExceeded, "quota"),
         ("Ec2SubnetNotFound", StalledReason::NotFound, "configuration.subnets"),
         ("IamNodeRoleNotFound", StalledReason::NotFound, "nodeRole"),
+        ("ClusterUnreachable", StalledReason::ClusterUnhealthy, "API server"),
+        ("AutoScalingGroupInstanceRefreshActive", StalledReason::ProcessSuspended, "instance refresh"),
+        ("IamThrottling", StalledReason::AwsFailed, "API rate"),
+        ("InternalFailure", StalledReason::AwsFailed, "AWS Support"),
         ("SomethingNew", StalledReason::Degraded, "message of EKS"),
     ] {
         let (found, message) = degraded(code).blocked();
