@@ -47,6 +47,9 @@
 `POST /_local/decrement` `{"group": name or "*", "by": one / weight}`
     By how much a call that terminates an instance and decrements lowers the desired capacity of a group with weights:
     by one (as at first), or by the instance's weight. AWS documents neither.
+`POST /_local/suspend` `{"group": name, "processes": ["Launch"], "reason": text}`
+    Suspends processes of a scaling group with this reason, as AWS does by itself after about a day of failed launches.
+    ResumeProcesses ends it.
 `POST /_local/allow-launch-configurations` `{"allowed": true}`
     Whether CreateLaunchConfiguration works, as in old accounts. By default it fails, as in new accounts.
 `POST /_local/cluster` `{"version": "1.33", "authentication_mode": "API"}` changes the cluster immediately, in any
@@ -84,6 +87,7 @@ from moto.eks.models import eks_backends
 from moto.ssm.models import ssm_backends
 
 from localcloud.aws.autoscaling.descriptions import describe_group
+from localcloud.aws.autoscaling.model import PROCESSES
 from localcloud.aws.ec2 import images
 from localcloud.aws.ec2.launch_validation import METADATA_OPTIONS, option_problem
 from localcloud.aws.eks import clusters
@@ -247,6 +251,15 @@ def set_decrement(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def suspend_processes(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    unknown = set(fields["processes"]) - set(PROCESSES)
+    if unknown:
+        raise ValueError(f"processes: {', '.join(sorted(unknown))} are not processes of a scaling group")
+    with simulator.lock:
+        simulator.engine.groups[fields["group"]].suspended |= dict.fromkeys(fields["processes"], fields["reason"])
+    return {}
+
+
 def set_cluster(simulator: Any, fields: dict[str, Any]) -> dict[str, Any]:
     mode = fields.get("authentication_mode", simulator.authentication_mode)
     if mode not in MODES:
@@ -324,6 +337,7 @@ ROUTES = {
     ("POST", "launch-end"): set_launch_end,
     ("POST", "metadata-defaults"): set_metadata_defaults,
     ("POST", "decrement"): set_decrement,
+    ("POST", "suspend"): suspend_processes,
     ("POST", "cluster"): set_cluster,
     ("POST", "allow-launch-configurations"): allow_launch_configurations,
     ("POST", "fargate-failure"): set_fargate_failure,

@@ -1,5 +1,7 @@
 //! Samples of what AWS returns, for unit tests. A test changes only what it is about.
 
+use std::collections::BTreeMap;
+
 use super::nodegroup::{Nodegroup, NodegroupName, NodegroupSizes, NodegroupStatus};
 use super::{Cluster, Instance, InstanceState, NetworkObject, ScalingActivity, ScalingGroup};
 
@@ -65,6 +67,7 @@ pub(crate) fn scaling_group(name: &str) -> ScalingGroup {
         tags: vec![],
         unpropagated_tags: vec![],
         suspended_processes: vec![],
+        suspension_reasons: BTreeMap::new(),
         enabled_metrics: vec![],
         instances: vec![],
         deleting: false,

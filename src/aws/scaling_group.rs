@@ -1,5 +1,7 @@
 //! Plain values for scaling groups, their instances and their warm pools.
 
+use std::collections::BTreeMap;
+
 use jiff::Timestamp;
 use serde::Serialize;
 
@@ -31,6 +33,8 @@ pub struct ScalingGroup {
     pub unpropagated_tags: Vec<String>,
     /// Sorted names of suspended processes.
     pub suspended_processes: Vec<String>,
+    /// Why each of them is suspended, in the words of AWS; for display.
+    pub suspension_reasons: BTreeMap<String, String>,
     /// Sorted names of enabled group metrics.
     pub enabled_metrics: Vec<String>,
     /// Instances in any state, without those in the warm pool.

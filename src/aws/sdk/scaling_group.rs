@@ -96,12 +96,18 @@ pub(super) fn group(group: &sdk::AutoScalingGroup) -> AwsResult<ScalingGroup> {
             .map(|t| owned_text(t.key()))
             .collect(),
         suspended_processes: sorted(group.suspended_processes().iter().filter_map(|p| p.process_name())),
+        suspension_reasons: group.suspended_processes().iter().filter_map(suspension_reason).collect(),
         enabled_metrics: sorted(group.enabled_metrics().iter().filter_map(|m| m.metric())),
         instances: group.instances().iter().map(instance).collect(),
         warm_pool: group.warm_pool_configuration().map(|pool| warm_pool::pool(pool, group.warm_pool_size())),
         deleting: group.status().is_some_and(|s| !s.is_empty()),
         is_deletion_protected: group.deletion_protection() == Some(&sdk::DeletionProtection::PreventAllDeletion),
     })
+}
+
+/// A suspended process, and AWS's words on who suspended it and when.
+fn suspension_reason(process: &sdk::SuspendedProcess) -> Option<(String, String)> {
+    Some((process.process_name()?.to_owned(), process.suspension_reason()?.to_owned()))
 }
 
 fn sorted<'a>(names: impl Iterator<Item = &'a str>) -> Vec<String> {
@@ -177,6 +183,23 @@ mod tests {
         let found = sdk::AutoScalingGroup::builder().auto_scaling_group_name("demo-team-web").min_size(1).max_size(3);
         let error = group(&found.build()).expect_err("the desired capacity is unknown");
         assert!(error.to_string().contains("DesiredCapacity"), "{error}");
+    }
+
+    /// Only AWS's words say whether a client suspended Launch, or AWS itself.
+    #[test]
+    fn suspended_process_keeps_its_reason() {
+        let suspended = sdk::SuspendedProcess::builder().process_name("Launch").suspension_reason("Administratively");
+        let found = sdk::AutoScalingGroup::builder()
+            .auto_scaling_group_name("demo-team-web")
+            .min_size(1)
+            .max_size(3)
+            .desired_capacity(2)
+            .suspended_processes(suspended.build())
+            .suspended_processes(sdk::SuspendedProcess::builder().process_name("AZRebalance").build());
+        let group = group(&found.build()).expect("a group");
+        assert_eq!(group.suspended_processes, ["AZRebalance", "Launch"]);
+        let reasons = std::collections::BTreeMap::from([("Launch".to_owned(), "Administratively".to_owned())]);
+        assert_eq!(group.suspension_reasons, reasons);
     }
 
     #[test]

@@ -156,6 +156,24 @@ fn suspended_launch_is_reported_as_soon_as_a_node_is_missing() {
     assert_names(stalled(&foreign).1, &["Launch", "resume-processes --auto-scaling-group-name demo-team-web"]);
 }
 
+/// AWS suspends Launch of a group whose launches fail for a day. Who resumes it without a fix waits for another day.
+#[test]
+fn launch_that_aws_suspended_is_reported_with_its_reason_and_with_the_failure() {
+    let failed = activity("Failed", "Launching a new EC2 instance", "", "The key pair 'team' does not exist");
+    let suspend = |g: &mut ScalingGroup| {
+        g.suspended_processes = vec!["Launch".into()];
+        g.suspension_reasons = [("Launch".to_owned(), "Administratively suspended.".to_owned())].into();
+    };
+    let scenario = short_of_one(vec![failed]).with_scaling_group(suspend);
+    let plan = scenario.with(|s| s.state.shortage_duration = SignedDuration::from_hours(25)).plan();
+    assert_eq!(stalled(&plan).0, StalledReason::ProcessSuspended);
+    assert_names(stalled(&plan).1, &["AWS itself", "(Launch: Administratively suspended)", "resume-processes"]);
+    let is_failure = |other: &Outcome| {
+        matches!(other, Outcome::Blocked { reason: StalledReason::LaunchFailed, message, .. } if message.contains("key pair"))
+    };
+    assert!(plan.other_outcomes.iter().any(is_failure), "{:?}", plan.other_outcomes);
+}
+
 /// The same group, whose nodes are outdated: the version of another image is pinned.
 fn rotating(scenario: Scenario) -> Scenario {
     let pin = |g: &mut ScalingGroup| g.template.as_mut().expect("a pin").version = "2".into();

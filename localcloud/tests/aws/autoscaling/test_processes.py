@@ -50,6 +50,17 @@ def test_only_known_processes_can_be_suspended(aws, groups):
     assert all(process["SuspensionReason"].startswith("User suspended at") for process in suspended)
 
 
+def test_a_process_can_be_suspended_as_aws_does_after_a_day_of_failed_launches(aws, groups, control):
+    """Amazon EC2 Auto Scaling User Guide, "Suspend and resume processes": administrative suspension; data type SuspendedProcess."""
+    name = groups.make()
+    control.post("suspend", group=name, processes=["Launch"], reason="Administratively suspended")
+    assert groups.show(name)["SuspendedProcesses"] == [{"ProcessName": "Launch", "SuspensionReason": "Administratively suspended"}]
+    aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=name, MaxSize=2, DesiredCapacity=1)
+    assert groups.states(name) == []
+    aws.autoscaling.resume_processes(AutoScalingGroupName=name, ScalingProcesses=["Launch"])
+    groups.settle(name, 1)
+
+
 def test_an_unhealthy_instance_is_replaced_unless_the_process_is_suspended(aws, groups):
     """Amazon EC2 Auto Scaling API Reference, SetInstanceHealth; User Guide, "Suspend and resume processes", ReplaceUnhealthy."""
     name = groups.make(1)

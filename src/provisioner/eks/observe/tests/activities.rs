@@ -19,6 +19,7 @@ async fn process_that_has_just_started_reads_why_recorded_shortages_last() {
         tags: resolved.tags.clone(),
         unpropagated_tags: vec![],
         suspended_processes: vec![],
+        suspension_reasons: BTreeMap::new(),
         enabled_metrics: vec![],
         instances: vec![],
         deleting: false,
