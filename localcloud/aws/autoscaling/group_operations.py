@@ -19,6 +19,7 @@ from localcloud.aws.autoscaling.process_operations import ProcessOperations
 from localcloud.aws.autoscaling.standby_operations import StandbyOperations
 from localcloud.aws.autoscaling.warm_pool_operations import WarmPoolOperations
 from localcloud.aws.errors import AwsError, validation_error
+from localcloud.aws.iam import callers
 
 
 LAUNCH_SOURCES = ("LaunchTemplate", "LaunchConfigurationName", "MixedInstancesPolicy")
@@ -53,6 +54,7 @@ class GroupOperations:
         arn = f"arn:aws:autoscaling:{simulator.settings.region}:{simulator.settings.account}"
         arn += f":autoScalingGroup:{uuid4()}:autoScalingGroupName/{name}"
         group = Group(name, arn, low, params["MaxSize"], low if desired is None else desired, subnets, zones, now())
+        callers.check_launch_template(simulator, self, launch_source.named_template(params))
         launch_source.set_launch_source(simulator, group, params, subnets)
         put_tags(group, params.get("Tags", []))
         apply_options(group, params)
@@ -71,6 +73,7 @@ class GroupOperations:
         if params.get("VPCZoneIdentifier"):
             subnets, zones = run_instance.check_subnets(self.simulator, params["VPCZoneIdentifier"])
         if any(params.get(name) for name in LAUNCH_SOURCES):
+            callers.check_launch_template(self.simulator, self, launch_source.named_template(params))
             launch_source.set_launch_source(self.simulator, group, params, subnets)
         group.subnets, group.zones = subnets, zones
         group.min_size, group.max_size = low, high

@@ -60,6 +60,13 @@ def with_override(source: Source, group: Group, instance_type: str | None, spot:
     return replace(source, data=data)
 
 
+def named_template(params: dict[str, Any]) -> str | None:
+    """The id or the name of the launch template in the parameters of a call, also of a mixed instances policy."""
+    policy = (params.get("MixedInstancesPolicy") or {}).get("LaunchTemplate") or {}
+    specification = params.get("LaunchTemplate") or policy.get("LaunchTemplateSpecification") or {}
+    return specification.get("LaunchTemplateId") or specification.get("LaunchTemplateName")
+
+
 def set_launch_source(simulator: Any, group: Group, params: dict[str, Any], subnets: list[str]) -> None:
     """Set the launch source of a group. It replaces a source of another kind. An invalid source changes nothing."""
     template, configuration, policy = (params.get(name) for name in ("LaunchTemplate", "LaunchConfigurationName", "MixedInstancesPolicy"))

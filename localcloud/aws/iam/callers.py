@@ -37,6 +37,18 @@ def check_service_linked_role(simulator: Any, response: Any, name: str) -> None:
         raise AwsError("InvalidRequestException", message)
 
 
+def check_launch_template(simulator: Any, response: Any, template: str | None) -> None:
+    """Refuse a launch template whose caller may not run instances from it.
+
+    Amazon EC2 Auto Scaling User Guide, "Control Amazon EC2 launch template usage in Auto Scaling groups". The wording, which
+    names no action, is from "feat: Add instance tag specifications to Launch Template" of
+    terraform-aws-modules/terraform-aws-eks.
+    """
+    signed = CREDENTIAL.search(response.headers.get("Authorization", ""))
+    if template and signed and simulator.faults.denies("ec2:RunInstances", signed[1]):
+        raise AwsError("AccessDenied", f"You are not authorized to use launch template: {template}")
+
+
 def install(simulator: Any) -> None:
     """Replace moto's GetCallerIdentity, which knows only the sessions that AssumeRole began.
 

@@ -135,8 +135,9 @@ impl AwsError {
         self.kind == AwsErrorKind::NotFound
     }
 
-    /// The missing IAM action, for example `iam:PassRole`; `None` for an error other than a denied permission. AWS's
-    /// message names the action, which may be of another service than the call. Without a name it is the call's action.
+    /// The missing IAM action, for example `iam:PassRole`, or the actions of which one is missing; `None` for an error other
+    /// than a denied permission. AWS's message names the action, which may be of another service than the call. Without a
+    /// name it is the call's action, or one that Auto Scaling needs to launch instances.
     pub(crate) fn missing_permission(&self) -> Option<String> {
         if self.kind != AwsErrorKind::Denied {
             return None;
@@ -146,10 +147,19 @@ impl AwsError {
         });
         match named {
             Some(action) if action.contains(':') => Some(action),
+            _ if self.service == "AutoScaling" && TEMPLATE_OPERATIONS.contains(&self.operation) => {
+                Some(TEMPLATE_PERMISSIONS.to_owned())
+            }
             _ => Some(format!("{}:{}", iam_prefix(self.service), self.operation)),
         }
     }
 }
+
+/// The operations of Auto Scaling that give a launch template to a scaling group.
+const TEMPLATE_OPERATIONS: [&str; 2] = ["CreateAutoScalingGroup", "UpdateAutoScalingGroup"];
+/// What these need besides their own action. When it is missing, the answer names the launch template only (EC2 Auto Scaling
+/// User Guide, "Control Amazon EC2 launch template usage in Auto Scaling groups").
+const TEMPLATE_PERMISSIONS: &str = "ec2:RunInstances, ec2:CreateTags or iam:PassRole for this launch template (unless a service control policy denies one of them)";
 
 /// The prefix of a service's IAM actions, which is also its metric label: `autoscaling` for `AutoScaling`.
 pub(crate) fn iam_prefix(service: &str) -> &'static str {

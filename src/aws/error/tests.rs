@@ -200,7 +200,24 @@ fn missing_permission_is_the_denied_action() {
         "User: arn:aws:sts::1:assumed-role/x/y is not authorized to perform: iam:PassRole on resource: arn:aws:iam::1:role/z",
     );
     assert_eq!(pass_role_denied.missing_permission().as_deref(), Some("iam:PassRole"));
-    assert_eq!(denied("no").missing_permission().as_deref(), Some("autoscaling:CreateAutoScalingGroup"));
+    let unnamed = AwsError::from_response("AutoScaling", "SuspendProcesses", "AccessDenied", "no", 403);
+    assert_eq!(unnamed.missing_permission().as_deref(), Some("autoscaling:SuspendProcesses"));
     let timeout = AwsError::no_response("IAM", "CreateRole", "Timeout", "no response within 90 s");
     assert_eq!(timeout.missing_permission(), None);
+}
+
+/// The role has autoscaling:UpdateAutoScalingGroup; who looks for it finds nothing to correct.
+#[test]
+fn refused_launch_template_names_what_a_launch_needs() {
+    let refused = "You are not authorized to use launch template: lt-0123456789abcdef0";
+    let own = "User: x is not authorized to perform: autoscaling:UpdateAutoScalingGroup on resource: y";
+    for operation in ["CreateAutoScalingGroup", "UpdateAutoScalingGroup"] {
+        let denied = |message| AwsError::from_response("AutoScaling", operation, "AccessDenied", message, 403);
+        let missing = denied(refused).missing_permission().expect("a permission is missing");
+        for action in ["ec2:RunInstances", "ec2:CreateTags", "iam:PassRole", "service control policy"] {
+            assert!(missing.contains(action), "{missing}");
+        }
+        assert!(!missing.contains("autoscaling:"), "{missing}");
+        assert_eq!(denied(own).missing_permission().as_deref(), Some("autoscaling:UpdateAutoScalingGroup"));
+    }
 }

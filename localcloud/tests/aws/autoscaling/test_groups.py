@@ -38,6 +38,20 @@ def test_invalid_group_parameters_are_rejected(aws, groups, name, changes, part)
     assert part in message
 
 
+def test_a_launch_template_requires_that_the_caller_may_run_instances(aws, groups, name, control):
+    """Amazon EC2 Auto Scaling User Guide, "Control Amazon EC2 launch template usage in Auto Scaling groups": ec2:RunInstances."""
+    made = groups.make()
+    launch = groups.parameters(name)
+    control.post("faults", action="deny", service="ec2", operation="RunInstances", count=-1)
+    code, message = client_error(aws.autoscaling.create_auto_scaling_group, **launch)
+    assert (code, message.startswith("You are not authorized to use launch template: ")) == ("AccessDenied", True)
+    change = {"AutoScalingGroupName": made, "LaunchTemplate": launch["LaunchTemplate"]}
+    assert client_error(aws.autoscaling.update_auto_scaling_group, **change) == (code, message)
+    aws.autoscaling.update_auto_scaling_group(AutoScalingGroupName=made, MaxSize=5)
+    control.delete("faults")
+    aws.autoscaling.update_auto_scaling_group(**change)
+
+
 def test_more_than_fifty_tags_are_rejected(aws, groups, name):
     """Amazon EC2 Auto Scaling User Guide, "Tag naming and usage restrictions": 50 tags per group."""
     tags = [{"Key": f"k{i}", "Value": "v"} for i in range(51)]
