@@ -4,6 +4,7 @@ pub(crate) mod adopt;
 pub(crate) mod apply;
 mod attribute_names;
 pub(crate) mod blue_green;
+mod cluster_version;
 pub(crate) mod create;
 pub mod delete;
 pub mod desired;

@@ -108,6 +108,8 @@ pub(crate) async fn observed_state(
     if let (Some(id), Some(name)) = (recorded_update, &updated) {
         state.update = o.inventory.aws().nodegroups.describe_update(name, id).await.map_err(ObserveError::Aws)?;
     }
+    let cluster_version = cluster_version(o, resolved, partition(resolved, &state, status).updated()).await;
+    state.cluster_version = cluster_version;
     state.eviction_blockers = eviction_blockers(o, &state).await;
     if has_outgoing {
         set_outdated_reasons(resolved, &mut state, current.as_ref());
@@ -133,6 +135,21 @@ pub(crate) async fn observed_state(
         state.missing_policies = missing_policies(o, &resolved.desired.immutable.node_role).await.unwrap_or_default();
     }
     Ok(state)
+}
+
+/// The cluster's Kubernetes version, if the spec asks for another one than the nodes have. All groups share the answer. EKS
+/// itself refuses what it does not accept, so that the cluster need not be readable.
+async fn cluster_version(
+    o: &Observer<'_>,
+    resolved: &ResolvedGroup,
+    updated: Option<&ObservedNodegroup>,
+) -> Option<String> {
+    let (desired, found) = (&resolved.desired, &updated?.nodegroup);
+    let differs = |wanted: String| wanted != found.version && !found.version.is_empty();
+    if !desired.kubernetes_version(Some(&found.ami_type)).is_some_and(differs) {
+        return None;
+    }
+    Some(o.inventory.cluster(&desired.cluster).await.ok()??.version)
 }
 
 /// Whether the scaling group of a node group was deleted, and no node is left that may run pods. EKS and Auto Scaling

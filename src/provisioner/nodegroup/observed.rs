@@ -77,6 +77,9 @@ pub struct ObservedState {
     pub unseen_names: BTreeSet<String>,
     /// The update recorded in status.
     pub update: Option<NodegroupUpdate>,
+    /// The Kubernetes version of the cluster; read only if the spec asks for another one than the nodes have, and `None` also
+    /// if it could not be read.
+    pub cluster_version: Option<String>,
     /// What blocks the pods on the nodes that EKS could not drain, for display; read only after such an update failed.
     pub eviction_blockers: Vec<String>,
     /// AWS denied tagging less than one resync period ago.

@@ -614,3 +614,29 @@ async fn outgoing_nodegroup_stays_while_it_has_ready_nodes_that_aws_does_not_sho
         assert_eq!(message.contains("still has the node i-old"), has_node, "{message}");
     }
 }
+
+/// Otherwise each pass of each group would ask for the cluster.
+#[tokio::test]
+async fn cluster_is_read_only_for_another_version_than_that_of_the_nodes() {
+    let (mut resolved, stub) = (resolved(), Arc::new(FakeAws::default()));
+    let name = resolved.name.clone();
+    let tags: Vec<_> = resolved.ownership_tags.iter().map(|tag| (tag.key.as_str(), tag.value.as_str())).collect();
+    let found = nodegroup(&name, &tags);
+    let own = found.version.clone();
+    stub.update(|d| {
+        d.nodegroups.insert(name.to_string(), found);
+        d.clusters.insert("demo".into(), samples::cluster("demo"));
+    });
+    let status = json!({"managed": {"nodegroups": [name.to_string()]}});
+    let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+    for (wanted, known, calls) in [(None, None, 0), (Some(own), None, 0), (Some("1.40".into()), Some("1.33"), 1)] {
+        resolved.desired.version = wanted;
+        let cluster = FakeCluster::new(&stub);
+        let state = observed_state(&cluster.observer(), &resolved, &status, None).await.expect("the observed state");
+        assert_eq!((state.cluster_version.as_deref(), stub.calls("clusters")), (known, calls));
+    }
+    stub.update(|d| d.denied = Some("clusters"));
+    let cluster = FakeCluster::new(&stub);
+    let state = observed_state(&cluster.observer(), &resolved, &status, None).await.expect("the group is still served");
+    assert_eq!(state.cluster_version, None);
+}

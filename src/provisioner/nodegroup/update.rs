@@ -10,7 +10,7 @@ use super::names::sha256_hex;
 use super::observed::ObservedNodegroup;
 use super::ownership::to_tags;
 use super::resolve::ResolvedGroup;
-use super::{adopt, health};
+use super::{adopt, cluster_version, health};
 use crate::api::ManagedAttributes;
 use crate::aws::nodegroup::{MaxUnavailable, NodegroupChange, NodegroupSizes, NodegroupTaint, NodegroupVersion};
 use crate::ownership::{has_ownership_tags, tagging_blocked};
@@ -297,6 +297,9 @@ pub(crate) fn plan_version_update(input: &PlanInput, current: &ObservedNodegroup
             message,
             is_deleting: false,
         });
+    }
+    if let Some(outcome) = cluster_version::refusal(input, found) {
+        return builder.set_outcome_once(outcome);
     }
     let drift: Vec<_> = reasons.iter().map(ToString::to_string).collect();
     if let Some(lock) = input.lock.or(input.rollout_block) {

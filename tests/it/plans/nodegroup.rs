@@ -1794,6 +1794,27 @@ fn externally_deleted_node_group_is_reported() {
     assert_eq!(deletion_events(&Scenario::converged("{}", "{}")), [""; 0]);
 }
 
+/// Who sets the version before the cluster has it sees no failed update, and a rollout does not go back.
+#[test]
+fn version_that_the_cluster_does_not_have_waits_for_it() {
+    let with_cluster = |spec: &str, cluster: &str| {
+        Scenario::converged("", &spec_text(spec)).with(|s| s.state.cluster_version = Some(cluster.into()))
+    };
+    let is_updated = |scenario: &Scenario| scenario.step_names().contains(&"UpdateNodegroupVersion");
+    for spec in ["version: '1.34'", "releaseVersion: 1.34.0-20250601"] {
+        let ahead = with_cluster(spec, "1.33");
+        let Outcome::Progressing { message, .. } = ahead.plan().outcome else { panic!("{:?}", ahead.plan().outcome) };
+        assert!(!is_updated(&ahead) && message.contains("once the cluster has 1.34"), "{message}");
+        let between = with_cluster(spec, "1.35");
+        let (reason, message) = between.blocked();
+        assert!(!is_updated(&between) && reason == StalledReason::InvalidSpec, "{message}");
+        assert!(message.contains("the cluster (1.35)") && message.contains("the nodes (1.33)"), "{message}");
+        assert!(is_updated(&with_cluster(spec, "1.34")), "{spec}");
+    }
+    assert!(is_updated(&with_cluster("releaseVersion: 1.33.0-20250601", "1.35")), "the version of the nodes");
+    assert!(is_updated(&with_cluster("version: latest", "1.33")), "EKS itself refuses it");
+}
+
 /// EKS fills in an omitted field with the latest release, or with the cluster's version, and no later update can undo
 /// that.
 #[test]

@@ -68,12 +68,16 @@ def identity(taint: dict[str, str]) -> tuple[str, str]:
 
 def resolve_target(simulator: Any, cluster: Any, found: NodeGroup, params: dict[str, Any]) -> tuple[str, str]:
     """The Kubernetes version and release of an update. The version defaults to the cluster's (UpdateNodegroupVersion,
-    parameter `version`)."""
+    parameter `version`), and is that of the cluster or the node group.
+
+    The wording of the refusal is quoted in a comment of aws/aws-k8s-tester, which tests the upgrade of node groups.
+    """
     if params.get("launchTemplate"):
         raise invalid_parameter("The node group was not deployed with a launch template")
     version = params.get("version") or cluster.version
-    if minor(version) > minor(cluster.version):
-        raise invalid_parameter(f"Nodegroup Kubernetes version {version} can't be greater than the cluster's version {cluster.version}")
+    if minor(version) not in (minor(cluster.version), minor(found.version)):
+        accepted = f"Cluster kubernetes version {cluster.version} or NodeGroup kubernetes version {found.version}"
+        raise invalid_parameter(f"Nodegroup Kubernetes version should be equal to {accepted}")
     release = check_release(simulator, found.settings["amiType"], version, params.get("releaseVersion"))
     if is_older(simulator, found.settings["amiType"], (version, release), (found.version, found.release)):
         current = f"{found.version} ({found.release})"

@@ -115,8 +115,8 @@ def test_updates_are_listed_for_their_group_only(aws, managed):
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"version": "1.33"}, "can't be greater than the cluster's version 1.32"),
-        ({"version": "1.31"}, "cannot roll back"),
+        ({"version": "1.33"}, "should be equal to Cluster kubernetes version 1.32 or NodeGroup kubernetes version 1.32"),
+        ({"version": "1.31"}, "should be equal to Cluster kubernetes version 1.32 or NodeGroup kubernetes version 1.32"),
         ({"version": "latest"}, "not valid"),
         ({"releaseVersion": "1.33.0-20250601"}, "not valid for kubernetes version 1.32"),
         ({"releaseVersion": RELEASES[0]}, "cannot roll back"),
@@ -128,6 +128,18 @@ def test_invalid_versions_are_rejected(aws, managed, changes, words):
     name = managed.make(0, releaseVersion=RELEASES[1])
     code, message = client_error(aws.eks.update_nodegroup_version, **managed.cluster, nodegroupName=name, **changes)
     assert (code, words in message) == ("InvalidParameterException", True)
+
+
+def test_a_version_between_those_of_the_nodes_and_the_cluster_is_rejected(aws, managed, control):
+    """aws/aws-k8s-tester, upgrade of managed node groups: EKS accepts the version of the cluster and that of the node group."""
+    name = managed.make(0)
+    control.post("cluster", version="1.34")
+    try:
+        refused = client_error(aws.eks.update_nodegroup_version, **managed.cluster, nodegroupName=name, version="1.33")
+    finally:
+        control.post("cluster", version="1.32")
+    words = "Nodegroup Kubernetes version should be equal to Cluster kubernetes version 1.34 or NodeGroup kubernetes version 1.32"
+    assert refused == ("InvalidParameterException", words)
 
 
 def test_a_version_update_launches_new_instances_first(aws, managed, control):
