@@ -9,7 +9,8 @@ use crate::plan::{Outcome, Phase, Recheck, StalledReason};
 pub(crate) fn refusal(input: &PlanInput, found: &Nodegroup) -> Option<Outcome> {
     let desired = &input.resolved.desired;
     let (own, cluster) = (&found.version, input.observed.cluster_version.as_ref()?);
-    let wanted = desired.kubernetes_version(Some(&found.ami_type)).filter(|wanted| wanted != own && wanted != cluster)?;
+    let wanted =
+        desired.kubernetes_version(Some(&found.ami_type)).filter(|wanted| wanted != own && wanted != cluster)?;
     let is_newer = minor(&wanted)? > minor(cluster)?;
     let field = if desired.version.is_some() { "version" } else { "releaseVersion" };
     let problem = format!(

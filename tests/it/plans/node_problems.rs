@@ -168,9 +168,7 @@ fn launch_that_aws_suspended_is_reported_with_its_reason_and_with_the_failure() 
     let plan = scenario.with(|s| s.state.shortage_duration = SignedDuration::from_hours(25)).plan();
     assert_eq!(stalled(&plan).0, StalledReason::ProcessSuspended);
     assert_names(stalled(&plan).1, &["AWS itself", "(Launch: Administratively suspended)", "resume-processes"]);
-    let is_failure = |other: &Outcome| {
-        matches!(other, Outcome::Blocked { reason: StalledReason::LaunchFailed, message, .. } if message.contains("key pair"))
-    };
+    let is_failure = |other: &Outcome| matches!(other, Outcome::Blocked { reason: StalledReason::LaunchFailed, message, .. } if message.contains("key pair"));
     assert!(plan.other_outcomes.iter().any(is_failure), "{:?}", plan.other_outcomes);
 }
 
