@@ -220,7 +220,7 @@ impl GroupView<'_> {
 
     /// Why the revision that the group switched to fails on it; `None` while it does not. A problem that began before,
     /// or with a later edit of its tenant, is not the revision's.
-    pub(crate) fn failure(&self, now: Timestamp, delay: SignedDuration) -> Option<String> {
+    pub(crate) fn failure(&self, now: Timestamp, delay: SignedDuration) -> Option<Failure> {
         let record = self.record()?;
         let since: Timestamp = record.since.as_deref()?.parse().ok()?;
         if record.generation != Some(self.generation) {
@@ -242,9 +242,24 @@ impl GroupView<'_> {
             let message = found.message.as_deref().unwrap_or_default();
             // The API server's times have whole seconds. One that lies ahead was written before the clock went back.
             let begun_after = (since.as_second()..=now.as_second()).contains(&begun.as_second());
-            (fails && begun_after).then(|| format!("{reason}: {message}"))
+            (fails && begun_after).then(|| Failure { begun, text: format!("{reason}: {message}") })
         })
     }
+
+    /// Whether all its nodes run a revision whose rollout, by its status, began only after this problem. A user deleted that
+    /// revision, or its status, after it was complete: a problem from before is no proof against it.
+    pub(crate) fn had_before(&self, failure: &Failure, begun: Option<Timestamp>) -> bool {
+        self.is_settled() && begun.is_none_or(|begun| failure.begun.as_second() < begun.as_second())
+    }
+}
+
+/// A problem that counts as a failure of the revision that a group switched to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Failure {
+    /// When it began.
+    pub begun: Timestamp,
+    /// The reason and the message of its condition.
+    pub text: String,
 }
 
 /// The record of a switch with the present time as its time, if that one lies ahead, because the clock went back after it.

@@ -3,7 +3,7 @@
 use jiff::{SignedDuration, Timestamp};
 
 use super::gates;
-use super::group::GroupView;
+use super::group::{Failure, GroupView};
 use super::impact::RevisionImpact;
 use super::opening;
 use super::view::{RolloutEnd, RolloutView, StoredRevision};
@@ -260,20 +260,21 @@ fn choose_on_target(input: &DecisionInput, own: StoredRevision) -> RevisionDecis
         (Some(before), RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted)
             if group.has_switched_to(&own) && !view.is_return() =>
         {
-            if let Some(failure) = group.failure(input.now, input.failure_delay) {
-                return switch_to(input, before, SwitchReason::Failed(failure));
+            let failure = group.failure(input.now, input.failure_delay);
+            if let Some(failure) = failure.filter(|failure| !group.had_before(failure, view.begun())) {
+                return switch_to(input, before, SwitchReason::Failed(failure.text));
             }
         }
         // Its turn came after the end: it was deferred, locked or left out. What broke later is not the revision's.
         (Some(before), RolloutPhase::Complete) if group.is_switching(&own) && !view.is_return() => {
             if let Some(failure) = group.failure(input.now, input.failure_delay) {
-                return switch_to(input, before, SwitchReason::Failed(failure));
+                return switch_to(input, before, SwitchReason::Failed(failure.text));
             }
         }
         (Some(_) | None, _) => {}
     }
     let rollout_block = rollout_block(input, &own);
-    let waits = failure_without_return(input, &own);
+    let waits = failure_without_return(input, &own).or_else(|| earlier_failure(input, &own));
     keep(Some(own), waits, rollout_block)
 }
 
@@ -284,10 +285,27 @@ fn failure_without_return(input: &DecisionInput, own: &StoredRevision) -> Option
     if !is_judged || !view.is_history_lost() || !group.has_switched_to(own) {
         return None;
     }
-    let failure = group.failure(input.now, input.failure_delay)?;
+    let failure = group.failure(input.now, input.failure_delay)?.text;
     let target = &view.target.name;
     let message = format!(
         "{target} failed on this group ({failure}), and no earlier BoundariesRevision is stored to which it could return; correct the ConfigMap"
+    );
+    Some(Wait { reason: WaitReason::FailedBefore, message })
+}
+
+/// Why the rollout halts for a group whose problem is older than the rollout. It was complete, or the group would have returned,
+/// until a user deleted the revision or its status. To return would replace all its nodes, maybe for nothing.
+fn earlier_failure(input: &DecisionInput, own: &StoredRevision) -> Option<Wait> {
+    let DecisionInput { view, group, .. } = input;
+    let is_judged = matches!(view.phase(), RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted);
+    if !is_judged || view.is_return() || view.is_resumed() || !group.has_switched_to(own) {
+        return None;
+    }
+    let failure = group.failure(input.now, input.failure_delay);
+    let Failure { text, .. } = failure.filter(|failure| group.had_before(failure, view.begun()))?;
+    let target = &view.target.name;
+    let message = format!(
+        "this group had a problem before the rollout of {target} began ({text}), and keeps {target}; repair the group, or if {target} is not the cause: instance-manager rollout resume {target}"
     );
     Some(Wait { reason: WaitReason::FailedBefore, message })
 }
@@ -331,7 +349,10 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
     let has_failed = match own.stop {
         Some(RolloutEnd::Aborted) => true,
         Some(RolloutEnd::Halted) if !group.is_settled() => true,
-        _ => group.failure(input.now, input.failure_delay).is_some(),
+        _ => {
+            let failure = group.failure(input.now, input.failure_delay);
+            failure.is_some_and(|failure| !group.had_before(&failure, own.begun))
+        }
     };
     let before = previous.or(view.stable.as_ref()).filter(|before| before.hash != own.hash);
     if let Some(before) = before.filter(|_| is_superseded && has_failed) {
@@ -492,6 +513,14 @@ fn wait(own: StoredRevision, reason: WaitReason, message: String) -> RevisionDec
     keep(Some(own), Some(Wait { reason, message }), None)
 }
 
+/// Whether a group has a problem that may count against the revision that it has, however short it has lasted. It is not done
+/// with the next one before that has ended.
+fn has_new_problem(input: &DecisionInput) -> bool {
+    let DecisionInput { view, group, .. } = input;
+    let begun = group.recorded(view).and_then(|own| own.begun);
+    group.failure(input.now, SignedDuration::ZERO).is_some_and(|failure| !group.had_before(&failure, begun))
+}
+
 fn switch_to(input: &DecisionInput, content: StoredRevision, why: SwitchReason) -> RevisionDecision {
     let DecisionInput { view, group, .. } = input;
     let old = group.record().cloned().unwrap_or_default();
@@ -533,7 +562,7 @@ fn switch_to(input: &DecisionInput, content: StoredRevision, why: SwitchReason) 
         previous,
         since: carried.as_ref().and_then(|old| old.since.clone()).or_else(|| Some(rfc3339(group.since(input.now)))),
         generation: carried.as_ref().map_or(Some(group.generation), |old| old.generation),
-        settled: carried.and_then(|old| old.settled),
+        settled: carried.filter(|_| !has_new_problem(input)).and_then(|old| old.settled),
         failure: failure.or_else(|| refused.as_ref().and(old.failure)),
         retries: retries.or_else(|| refused.as_ref().and(old.retries)),
         refused_hash: refused.as_ref().map(|_| view.target.hash.clone()),

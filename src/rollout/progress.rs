@@ -76,8 +76,10 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
         let is_resumed = view.phase() == RolloutPhase::Halted;
         let check_fails = !is_resumed && failed_checks(input, &status.waves).next().is_some();
         if has_failed(view, &status.waves, summary) || check_fails {
+            // A problem of before the rollout is no reason to replace the nodes of all groups.
+            let is_proved = check_fails || !summary.has_doubtful_failure;
             phase = match view.policy.on_failure {
-                OnFailure::Return if view.stable.is_some() => RolloutPhase::Returning,
+                OnFailure::Return if view.stable.is_some() && is_proved => RolloutPhase::Returning,
                 OnFailure::Return | OnFailure::Halt => RolloutPhase::Halted,
             };
         }

@@ -30,6 +30,8 @@ pub(crate) struct StoredRevision {
     pub hash: String,
     /// When its object was created.
     pub created: Option<Timestamp>,
+    /// When its rollout began, if its status says so.
+    pub begun: Option<Timestamp>,
     /// The boundaries that the revision's texts parse to.
     pub active: Arc<ActiveBoundaries>,
     /// The images that aliases resolve to.
@@ -60,6 +62,11 @@ pub(crate) enum RolloutEnd {
     Halted,
     /// A user paused it.
     Paused,
+}
+
+/// When a rollout began, by the status of its revision.
+fn begun(status: &BoundariesRevisionStatus) -> Option<Timestamp> {
+    status.begun.as_deref()?.parse().ok()
 }
 
 /// How the rollout of this revision was stopped. The conditions of one that was superseded stay.
@@ -178,6 +185,7 @@ impl RolloutView {
                 number: revision.spec.number,
                 hash: hash.clone(),
                 created: revision.metadata.creation_timestamp.as_ref().map(|at| at.0),
+                begun: revision.status.as_ref().and_then(begun),
                 active: content,
                 images,
                 texts,
@@ -281,6 +289,20 @@ impl RolloutView {
     /// The phase; `Assessing` before anything is recorded.
     pub(crate) fn phase(&self) -> RolloutPhase {
         self.status.phase.unwrap_or(RolloutPhase::Assessing)
+    }
+
+    /// When the rollout of the target began, if that is recorded.
+    pub(crate) fn begun(&self) -> Option<Timestamp> {
+        begun(&self.status)
+    }
+
+    /// Whether a user resumed the rollout after it had halted. An order of before its status was lost does not count.
+    pub(crate) fn is_resumed(&self) -> bool {
+        let processed = self.status.retries.unwrap_or_default();
+        match self.phase() {
+            RolloutPhase::Halted => self.orders.retries > processed,
+            _ => processed > 0,
+        }
     }
 
     /// The target as messages for tenants name it: with its release, if the ConfigMap names one.

@@ -348,6 +348,49 @@ fn unhealthy_cluster_during_the_soak_is_not_a_failure() {
     assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 3]));
 }
 
+/// A user deletes a complete revision, or its status, so that its rollout begins again. What broke in the weeks since then is
+/// not its failure: no node may be replaced for it, whatever the policy says about failures, until a user decides.
+#[test]
+fn problem_from_before_a_lost_completion_halts_and_no_group_returns() {
+    let returns = format!("{{onFailure: return, {CANARY}}}");
+    for (policy, is_deleted, edits) in [
+        (CANARY, true, false),
+        (CANARY, false, false),
+        (CANARY, false, true),
+        (&returns, true, false),
+        (&returns, false, false),
+    ] {
+        let mut cluster = SimulatedCluster::new(policy, vec![canary("c"), group("a"), group("b")]);
+        cluster.image = "ami-2".into();
+        cluster.run_until_stable();
+        assert_eq!(cluster.phase("r2"), RolloutPhase::Complete);
+        let now = rfc3339(cluster.now);
+        let stalled = Condition::new(condition::STALLED, true, "LaunchFailed", "it does not continue");
+        set_condition(&mut cluster.group("c").status.conditions, stalled, &now);
+        cluster.run(50);
+        assert_eq!((cluster.images(), cluster.phase("r2")), (images(["ami-2"; 3]), RolloutPhase::Complete));
+        match is_deleted {
+            true => cluster.revisions.retain(|revision| revision.metadata.name.as_deref() != Some("r2")),
+            false => cluster.revision("r2").status = None,
+        }
+        if edits {
+            // Before the controller has recorded anything of the revision again.
+            cluster.comment = "a comment".into();
+        }
+        cluster.run_until_stable();
+        let newest = cluster.newest();
+        assert_eq!((cluster.images(), cluster.phase(&newest)), (images(["ami-2"; 3]), RolloutPhase::Halted), "{policy}");
+        assert_eq!(cluster.group("c").waits, Some(WaitReason::FailedBefore));
+        let status = cluster.revision(&newest).status.clone().expect("a status");
+        let halted = status.conditions.iter().find(|found| found.r#type == "Halted" && found.is_true());
+        let why = halted.and_then(|found| found.message.clone()).unwrap_or_default();
+        assert!(why.contains("team/c") && why.contains("LaunchFailed"), "{why}");
+        cluster.revision(&newest).spec.orders.retries = 1;
+        cluster.run_until_stable();
+        assert_eq!((cluster.images(), cluster.phase(&newest)), (images(["ami-2"; 3]), RolloutPhase::Complete));
+    }
+}
+
 /// A deferral may outlast the rollout by weeks. A group that switches then must return on failure as the other groups
 /// did.
 #[test]

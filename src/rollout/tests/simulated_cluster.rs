@@ -445,6 +445,7 @@ impl SimulatedCluster {
             number,
             hash,
             created: None,
+            begun: None,
             active,
             images,
             texts,
