@@ -5,6 +5,7 @@ use std::sync::Arc;
 
 use serde_json::json;
 
+use super::retention::{phase_of, was_complete};
 use crate::api::{BoundariesRevision, BoundariesRevisionStatus, RolloutPhase};
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::util::digest::sha256_hex;
@@ -65,7 +66,7 @@ pub(super) fn images_by_name(sorted: &[&BoundariesRevision]) -> BTreeMap<String,
         let of_revision = with(&with(&images, of_aborted), own);
         let name = revision.metadata.name.clone().unwrap_or_default();
         found.insert(name, KnownImages { images: of_revision.clone(), are_lost });
-        if is_aborted(revision) && is_of_aws(revision) {
+        if has_refused_images(revision) && is_of_aws(revision) {
             refused.extend(revision.spec.images.clone());
             images = with(&images, first_met(revision));
         } else {
@@ -97,10 +98,10 @@ fn first_met(revision: &BoundariesRevision) -> Images {
 /// The images that the next content of the ConfigMap begins with: those of the newest revision that was not aborted.
 /// Empty without the key `rollout`: aliases then resolve to AWS's present AMI.
 pub(super) fn carried(sorted: &[&BoundariesRevision], data: &BTreeMap<String, String>) -> Images {
-    let newest = sorted.iter().rposition(|revision| !is_aborted(revision));
+    let newest = sorted.iter().rposition(|revision| !has_refused_images(revision));
     let Some(newest) = newest.filter(|_| data.contains_key(ROLLOUT_KEY)) else { return Images::new() };
     let (revision, own) = (sorted[newest], own_images(sorted[newest]));
-    let aborted = sorted.iter().filter(|revision| is_aborted(revision));
+    let aborted = sorted.iter().filter(|revision| has_refused_images(revision));
     if content_hash(&revision.spec.data) == content_hash(data) {
         // Its groups had these images while the aborted one rolled out, and keep them.
         let met = sorted[newest + 1..].iter().rev().flat_map(|aborted| first_met(aborted));
@@ -111,10 +112,20 @@ pub(super) fn carried(sorted: &[&BoundariesRevision], data: &BTreeMap<String, St
     own.into_iter().filter(|(alias, image)| !is_refused(alias, image)).collect()
 }
 
-/// Whether its groups have returned, or return.
+/// Whether its groups have returned, or return. The order of a user stands although the status was lost that showed the return.
 pub(super) fn is_aborted(revision: &BoundariesRevision) -> bool {
-    let phase = revision.status.as_ref().and_then(|status| status.phase);
-    matches!(phase, Some(RolloutPhase::Returning | RolloutPhase::Aborted)) || is_ordered_back(revision)
+    match phase_of(revision) {
+        Some(RolloutPhase::Returning | RolloutPhase::Aborted) => true,
+        Some(_) => is_ordered_back(revision),
+        None => revision.spec.orders.aborted && !was_complete(revision),
+    }
+}
+
+/// Whether its images are those of an aborted revision, which no later one brings again. It may have been recorded as superseded
+/// when its status was lost.
+pub(super) fn has_refused_images(revision: &BoundariesRevision) -> bool {
+    let is_superseded = phase_of(revision) == Some(RolloutPhase::Superseded);
+    is_aborted(revision) || revision.spec.orders.aborted && is_superseded
 }
 
 /// Whether a user aborted it, and the phase does not show that yet: the next edit of the ConfigMap may come first.

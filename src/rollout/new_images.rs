@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use super::images::{AWS_MANAGER, Images, carried, describe, identity, is_aborted, own_images};
+use super::images::{AWS_MANAGER, Images, carried, describe, has_refused_images, identity, own_images};
 use super::retention::{UsedNumbers, first_number, has_texts, known_keys, next_name, sorted};
 use super::view::RolloutView;
 use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource, RolloutPhase};
@@ -32,8 +32,8 @@ pub(crate) fn may_move_images(stored: &[BoundariesRevision], view: &RolloutView)
 /// again.
 pub(crate) fn moved(stored: &[BoundariesRevision], view: &RolloutView, answers: &Images) -> Images {
     let refused = |alias: &str, image: &String| {
-        let aborted = stored.iter().filter(|revision| is_aborted(revision));
-        aborted.into_iter().any(|revision| revision.spec.images.get(alias) == Some(image))
+        let mut aborted = sorted(stored).into_iter().filter(|revision| has_refused_images(revision));
+        aborted.any(|revision| revision.spec.images.get(alias) == Some(image))
     };
     let target = &view.target.images;
     let differs = |alias: &String, image: &String| target.get(alias).is_some_and(|known| known != image);

@@ -3,7 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::content_diff::describe_change;
-use super::images::{carried, identity, is_aborted, is_of_aws, is_ordered_back};
+use super::images::{carried, has_refused_images, identity, is_of_aws, is_ordered_back};
 use crate::api::{
     BoundariesRevision, BoundariesRevisionSpec, InstanceGroupStatus, RevisionSource, RolloutOrders, RolloutPhase,
 };
@@ -260,7 +260,7 @@ fn surplus(sorted: &[&BoundariesRevision], history: &History) -> Option<HistoryS
     let (newest, older) = sorted.split_last()?;
     let stable = stable_before(sorted, newest).map(|revision| revision.spec.number);
     // An image of an aborted revision is not rolled out again while the revision is stored.
-    let refused = older.iter().rev().find(|revision| is_aborted(revision) && is_of_aws(revision));
+    let refused = older.iter().rev().find(|revision| has_refused_images(revision) && is_of_aws(revision));
     let refused = refused.map(|revision| revision.spec.number);
     // Until the newest one records what groups return to, one without a status may be that.
     let is_judged = newest.status.as_ref().is_some_and(|status| status.stable.is_some());

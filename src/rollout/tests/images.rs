@@ -142,6 +142,36 @@ fn image_of_an_aborted_revision_does_not_roll_out_again() {
     assert!(cluster.publish("ami-3"));
 }
 
+/// Someone clears the status of the aborted revision, which showed that its groups had returned. The order is still there, also
+/// where an earlier release has recorded the revision as superseded since.
+#[test]
+fn image_of_an_aborted_revision_does_not_roll_out_again_when_its_status_is_lost() {
+    for is_recorded_as_superseded in [false, true] {
+        let mut cluster = Cluster::new();
+        assert!(cluster.publish("ami-2"));
+        cluster.newest().spec.orders.aborted = true;
+        cluster.set_phase(RolloutPhase::Aborted);
+        cluster.live = data("b");
+        cluster.store();
+        cluster.set_phase(RolloutPhase::Complete);
+        cluster.stored[1].status = None;
+        if is_recorded_as_superseded {
+            cluster.stored[1].status.get_or_insert_default().phase = Some(RolloutPhase::Superseded);
+        } else {
+            let found = cluster.view().superseded;
+            let phases: Vec<_> = found.iter().map(|old| (old.name.as_str(), old.phase)).collect();
+            assert_eq!(phases, [("r2", RolloutPhase::Aborted)], "what is recorded again");
+        }
+        assert!(!cluster.publish("ami-2"));
+        cluster.live = data("c");
+        cluster.store();
+        assert_eq!(cluster.newest().spec.images, images("ami-1"));
+        cluster.set_phase(RolloutPhase::Complete);
+        assert!(!cluster.publish("ami-2"));
+        assert!(cluster.publish("ami-3"));
+    }
+}
+
 /// An admin who aborts a change, and edits something else before all groups have returned, has still aborted the image.
 #[test]
 fn image_of_an_interrupted_return_does_not_roll_out_again() {
