@@ -165,6 +165,8 @@ fn rollout_block(input: &DecisionInput, own: &StoredRevision) -> Option<Rotation
         |what| Some(RotationBlock { why: format!("the rollout of {target}, which is {what},"), uncordons: true });
     match view.phase() {
         RolloutPhase::Halted => stop("halted"),
+        // The history was lost after the return had begun. The group cannot return, and what it has is aborted.
+        RolloutPhase::Returning | RolloutPhase::Aborted if own.hash == view.target.hash => stop("aborted"),
         RolloutPhase::Returning | RolloutPhase::Aborted => None,
         _ if view.orders.paused => stop("paused"),
         // Nothing is stored to which the group could return.

@@ -284,6 +284,28 @@ fn abort_without_a_history_stops_the_rotation() {
     assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
 }
 
+/// The history is lost only after the controller has recorded that groups return, and before they have. The target stays
+/// aborted for a group that is left with it.
+#[test]
+fn return_whose_history_is_lost_replaces_no_node_for_the_aborted_change() {
+    let mut cluster = two_waves();
+    cluster.group("c").nodes = vec!["ami-1".into(); 20];
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.groups[0].nodes.contains(&"ami-2".to_owned()));
+    cluster.revision("r2").spec.orders.aborted = true;
+    cluster.advance_rollout();
+    assert_eq!(cluster.phase("r2"), RolloutPhase::Returning);
+    cluster.restart();
+    cluster.revisions.retain(|revision| revision.spec.number == 2);
+    let nodes = cluster.groups[0].nodes.clone();
+    cluster.run_until_stable();
+    assert_eq!((&cluster.groups[0].nodes, cluster.images()[1].as_str()), (&nodes, "ami-1"));
+    let orders = &mut cluster.revision("r2").spec.orders;
+    (orders.aborted, orders.retries) = (false, 1);
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
+}
+
 /// The same for a change that was aborted, when all revisions before it are lost.
 #[test]
 fn aborted_change_without_a_history_does_not_begin_again() {
