@@ -59,12 +59,15 @@ impl RolloutState {
         *self.view.write().expect("lock is not poisoned") = view;
     }
 
-    /// Replaces the rollout, unless it is another one than `old` by now: the ConfigMap may have been loaded meanwhile.
-    pub(crate) fn replace_view(&self, old: &Arc<RolloutView>, new: RolloutView) {
+    /// Replaces the rollout, unless it is another one than `old` by now: the ConfigMap may have been loaded meanwhile. Returns
+    /// whether it did.
+    pub(crate) fn replace_view(&self, old: Option<&Arc<RolloutView>>, new: Option<Arc<RolloutView>>) -> bool {
         let mut view = self.view.write().expect("lock is not poisoned");
-        if view.as_ref().is_some_and(|view| Arc::ptr_eq(view, old)) {
-            *view = Some(Arc::new(new));
+        let is_same = view.as_ref().map(Arc::as_ptr) == old.map(Arc::as_ptr);
+        if is_same {
+            *view = new;
         }
+        is_same
     }
 
     /// Whether the stored revisions were read since this process leads. Without a view, only that proves that there is no

@@ -180,14 +180,17 @@ async fn read(
 }
 
 async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> Result<(), KubeError> {
+    // Before anything is read: a content that is loaded meanwhile is newer than the answer of the API server.
+    let known = ctx.stores.rollout.view();
     let active = ctx.stores.boundaries.get();
     let (view, stored) = read(ctx, &active).await?;
     let Some(view) = view else {
         if active.rollout().is_none() && lost_view(ctx, &active, &stored).is_none() {
             // The policy was removed, and the rollout has ended.
-            ctx.stores.rollout.set_view(None);
-            ctx.metrics.rollout.forget();
-            trigger.enqueue_all();
+            if ctx.stores.rollout.replace_view(known.as_ref(), None) {
+                ctx.metrics.rollout.forget();
+                trigger.enqueue_all();
+            }
         } else if active.source == BoundariesSource::Live {
             // Otherwise no wave would open until the next edit. Groups keep the view until then.
             revisions::store_again(&active, ctx).await?;
@@ -209,7 +212,9 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     let view = with_unrecorded_stop(view, polled.unrecorded_stop.as_ref());
     // A new leader must not begin nodes before it has counted those that are unavailable.
     budget::expect_groups(&ctx.stores, &ctx.planner.node_index, &view);
-    ctx.stores.rollout.set_view(Some(view.clone()));
+    if !ctx.stores.rollout.replace_view(known.as_ref(), Some(view.clone())) {
+        return Ok(());
+    }
     count_running(&ctx.stores);
     history_warnings::publish(ctx, &view, &stored, &mut polled.reported_problems).await;
     if view.is_retained_policy && !std::mem::replace(&mut polled.is_kept_policy_reported, true) {
@@ -267,7 +272,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     if changed {
         // The state of many groups may have changed.
         let status = progress.status.clone();
-        ctx.stores.rollout.replace_view(&view, RolloutView { status, ..(*view).clone() });
+        ctx.stores.rollout.replace_view(Some(&view), Some(Arc::new(RolloutView { status, ..(*view).clone() })));
         polled.enqueued.clear();
         trigger.enqueue_all();
         return written;

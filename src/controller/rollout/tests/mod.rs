@@ -28,6 +28,7 @@ use crate::aws::AwsError;
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::aws::inventory::{CacheConfig, Inventory};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, select_active};
+use crate::controller::context::Context;
 use crate::controller::fake;
 use crate::controller::planner::Planner;
 use crate::controller::stores::Stores;

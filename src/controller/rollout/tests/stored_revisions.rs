@@ -208,11 +208,53 @@ fn poll_does_not_replace_a_newer_rollout() {
         view
     };
     let phase = || stores.rollout.view().expect("a rollout").phase();
-    stores.rollout.replace_view(&polled, with_phase(RolloutPhase::Halted));
+    stores.rollout.replace_view(Some(&polled), Some(Arc::new(with_phase(RolloutPhase::Halted))));
     assert_eq!(phase(), RolloutPhase::Halted);
     stores.rollout.set_view(Some(Arc::new(with_phase(RolloutPhase::Assessing))));
-    stores.rollout.replace_view(&polled, with_phase(RolloutPhase::Halted));
+    stores.rollout.replace_view(Some(&polled), Some(Arc::new(with_phase(RolloutPhase::Halted))));
     assert_eq!(phase(), RolloutPhase::Assessing, "the edit");
+}
+
+/// The ConfigMap is edited or locked, and loaded, before the API server has answered a poll. The groups must not decide by the
+/// answer, in which the wave of the revision before is open and the ConfigMap has no lock.
+#[tokio::test]
+async fn poll_that_began_before_an_edit_does_not_replace_its_rollout() {
+    let map = |image: &str| -> BTreeMap<String, String> {
+        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
+        [("rollout".to_owned(), "waves: [{name: all}]".to_owned()), ("defaults".to_owned(), defaults)].into()
+    };
+    let stored = |number: i64, image: &str, phase: RolloutPhase| {
+        let (name, hash) = (format!("r{number}"), crate::boundaries::content_hash(&map(image)));
+        let spec = BoundariesRevisionSpec { number, hash, data: map(image), ..BoundariesRevisionSpec::default() };
+        let mut revision = BoundariesRevision::new(&name, spec);
+        revision.status.get_or_insert_default().phase = Some(phase);
+        revision.metadata.resource_version = Some("1".into());
+        revision
+    };
+    let items = json!([stored(1, "ami-1", RolloutPhase::Complete), stored(2, "ami-2", RolloutPhase::Rolling)]);
+    let edits: Arc<Mutex<Option<Arc<Context>>>> = Arc::default();
+    let loads = edits.clone();
+    let mut test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
+        ("GET", path) if path.ends_with("/boundariesrevisions") => {
+            if let Some(ctx) = loads.lock().unwrap().as_ref() {
+                ctx.stores.rollout.set_view(Some(Arc::new(open_rollout("waves: [{name: edited}]").locked())));
+            }
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+        }
+        ("PATCH", _) => (200, items[1].clone()),
+        _ => (201, call.body),
+    }));
+    let ctx = Arc::get_mut(&mut test.ctx).expect("no other task has it");
+    ctx.planner.node_index = Arc::new(node_index());
+    test.ctx.stores.boundaries.set(select_active(Some(&map("ami-2")), None, true).0);
+    let (trigger, mut polled) = (crate::controller::trigger::Trigger::new(test.ctx.clone()), Default::default());
+    for is_edited in [false, true] {
+        *edits.lock().unwrap() = is_edited.then(|| test.ctx.clone());
+        super::super::poll(&test.ctx, &trigger, &mut polled).await.expect("the API server answers");
+        let view = test.ctx.stores.rollout.view().expect("a rollout");
+        assert_eq!(view.policy.waves[0].name == "edited", is_edited);
+        assert_eq!(view.config_problem.is_some(), is_edited, "the lock");
+    }
 }
 
 /// A person stores a BoundariesRevision by hand, and believes that it is in effect. Only an event says that it is not, and one
