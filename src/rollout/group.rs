@@ -12,6 +12,7 @@ use crate::boundaries::Wave;
 use crate::boundaries::selector::AnnotationSelector;
 use crate::plan::StalledReason;
 use crate::util::digest::sha256_hex;
+use crate::util::recorded_time;
 
 /// One group in a rollout, from the caches.
 #[derive(Clone, Copy, Debug)]
@@ -277,6 +278,24 @@ pub(crate) fn corrected_record(status: &InstanceGroupStatus, now: Timestamp) -> 
     };
     let is_corrected = is_ahead && !status.conditions.iter().any(began_before);
     is_corrected.then(|| RolloutRecord { since: Some(rfc3339(now)), ..record.clone() })
+}
+
+/// The conditions of a group, with the present time as that of a problem whose time lies ahead, because the clock went back
+/// after it. It would not count as a failure until that time comes, and its wave could pass before. All nodes ran the
+/// revision, so the problem began after the switch. Of another group that is not known, see `corrected_record`.
+pub(crate) fn corrected_conditions(status: &InstanceGroupStatus, now: Timestamp) -> Vec<Condition> {
+    let is_settled = status.rollout.as_ref().is_some_and(|record| record.settled.is_some());
+    let is_ahead = |found: &Condition| {
+        let begun: Option<Timestamp> = found.last_transition_time.as_deref().and_then(|text| text.parse().ok());
+        let is_failure = [condition::ROTATION_HALTED, condition::STALLED].contains(&found.r#type.as_str());
+        let is_ahead = begun.is_some_and(|begun| recorded_time::is_ahead(begun, SignedDuration::ZERO, now));
+        is_failure && found.is_true() && is_ahead
+    };
+    let mut conditions = status.conditions.clone();
+    for found in conditions.iter_mut().filter(|found| is_settled && is_ahead(found)) {
+        found.last_transition_time = Some(rfc3339(now));
+    }
+    conditions
 }
 
 /// Which part of the nodes a group may lose during the soak without the revision being to blame.

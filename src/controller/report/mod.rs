@@ -31,6 +31,7 @@ use crate::plan::{
     Event, EventReason, IamStep, ObjectEvent, ObjectStep, Outcome, Phase, Plan, PlannedStep, StalledReason,
     StatusUpdate, Step,
 };
+use crate::rollout::corrected_conditions;
 use crate::rotation::crd::decide::state::SUBMITTED;
 
 /// What is wrong with a stored object that cannot be decoded, and how to find it.
@@ -76,7 +77,9 @@ pub fn report(
     let mut status = new_status(&before, applied, boundaries, &outcome);
     let others = reported_others(applied);
     let stalled = outcome.stalled_reason().or_else(|| others.iter().find_map(Outcome::stalled_reason));
-    let mut transitions = Transitions::new(&old.conditions, applied.plan.generation, now);
+    let time = now.parse::<jiff::Timestamp>();
+    let known = time.map_or_else(|_| old.conditions.clone(), |now| corrected_conditions(old, now));
+    let mut transitions = Transitions::new(&known, applied.plan.generation, now);
     transitions.stalled = stalled;
     transitions.is_stalled_by_fields = is_stalled_by_fields(&applied.plan, &outcome, &others);
     for condition in new_conditions(old, applied, boundaries, &outcome, &others, &status) {

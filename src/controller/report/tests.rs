@@ -1,12 +1,12 @@
 //! Conditions and events keep their meaning across releases.
 
 use super::*;
-use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
+use crate::api::{InstanceGroup, InstanceGroupSpec, RolloutRecord, group_id};
 use crate::apply::BlockedEviction;
 use crate::aws::AwsError;
 use crate::controller::report::transitions::transition_event;
 use crate::k8s::EvictionBlocker;
-use crate::plan::{ConditionUpdate, EventKind, FieldRejection, PlanBuilder, PodRef, Recheck};
+use crate::plan::{ConditionUpdate, EventKind, FieldRejection, PlanBuilder, PodRef, Recheck, blocked_plan};
 
 #[test]
 fn renamed_reason_is_not_a_transition() {
@@ -50,6 +50,26 @@ fn revision_that_is_to_come_is_announced_once() {
         (None, "ReasonOfAnotherRelease"),
     ] {
         assert_eq!(announced(previous, reason), None, "{reason}");
+    }
+}
+
+/// A group fails with its revision in the soak, and the clock goes back after that. The failure must count before the time of the
+/// condition comes. While it is not known whether the problem is older than the switch, it must not count.
+#[test]
+fn problem_of_a_settled_group_that_lies_ahead_begins_now() {
+    let (ahead, now) = ("2026-01-02T02:00:00Z", "2026-01-02T00:00:00Z");
+    let mut stalled = Condition::new(condition::STALLED, true, "LaunchFailed", "it does not launch");
+    stalled.last_transition_time = Some(ahead.into());
+    let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+    for (settled, expected) in [(Some("2026-01-01T00:00:00Z"), now), (None, ahead)] {
+        let record = RolloutRecord { settled: settled.map(str::to_owned), ..RolloutRecord::default() };
+        let (conditions, rollout) = (vec![stalled.clone()], Some(record));
+        let status = InstanceGroupStatus { conditions, rollout, ..InstanceGroupStatus::default() };
+        let applied = Applied::new(blocked_plan(&id, StalledReason::LaunchFailed, "it does not launch".into()));
+        let patch = report(&status, &applied, None, now).patch.expect("the status changes");
+        let found: Vec<Condition> = serde_json::from_value(patch["conditions"].clone()).expect("conditions");
+        let found = found.into_iter().find(|found| found.r#type == condition::STALLED).expect("a condition");
+        assert_eq!((found.is_true(), found.last_transition_time.as_deref()), (true, Some(expected)));
     }
 }
 

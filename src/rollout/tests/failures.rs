@@ -600,6 +600,20 @@ fn failure_counts_although_the_clock_went_back_after_the_switch() {
     assert_eq!((cluster.images(), cluster.phase("r2")), (images(["ami-1"; 3]), RolloutPhase::Halted));
 }
 
+/// The canary fails in the soak while the clock is ahead, and the clock is corrected before the next poll. The wave must not pass
+/// in the hours before the time of the failure comes.
+#[test]
+fn failure_counts_although_the_clock_went_back_after_it() {
+    let mut cluster = soaking();
+    let view = cluster.view().expect("a rollout");
+    cluster.group("c").bad_images.insert("ami-2".into());
+    cluster.now += jiff::SignedDuration::from_hours(2);
+    cluster.reconcile(0, &view);
+    cluster.now -= jiff::SignedDuration::from_hours(2);
+    cluster.run(60);
+    assert_eq!((cluster.images(), cluster.phase("r2")), (images(["ami-1"; 3]), RolloutPhase::Halted));
+}
+
 /// The record of each group is written once for such a clock. A problem that a group had before it switched is not the
 /// change's, although its time lies ahead, too.
 #[test]

@@ -18,8 +18,8 @@ use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{
     CheckAnswer, CheckResult, Checks, Current, DecisionInput, GroupSummary, GroupView, History, HistoryStep, Images,
     KnownImpact, Patience, ProgressInput, RevisionDecision, RevisionImpact, RolloutView, Running, StoredRevision,
-    SwitchReason, WaitReason, YieldingGroups, advance, choose, comes_next, corrected_record, next_step, query,
-    used_numbers,
+    SwitchReason, WaitReason, YieldingGroups, advance, choose, comes_next, corrected_conditions, corrected_record,
+    next_step, query, used_numbers,
 };
 
 pub(super) const FAILURE_DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -518,6 +518,7 @@ impl SimulatedCluster {
                 if let Some(record) = corrected_record(&group.status, now) {
                     group.status.rollout = Some(record);
                 }
+                group.status.conditions = corrected_conditions(&group.status, now);
                 let is_locked = begins_nothing || waits_for_budget || group.blocked;
                 group.rotate(&content, is_locked, now);
             }
