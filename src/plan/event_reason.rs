@@ -114,7 +114,7 @@ pub enum EventReason {
     RolloutCheckFailing,
     /// A check of the rollout has no result (Warning); on the ConfigMap.
     RolloutCheckUnknown,
-    /// The API server refuses the status of the newest revision (Warning); on the ConfigMap.
+    /// The API server refuses the status of a revision (Warning); on the ConfigMap.
     RolloutNotRecorded,
     /// The key `rollout` is gone in the middle of a rollout (Warning); on the ConfigMap.
     RolloutKeyMissing,

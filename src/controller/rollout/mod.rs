@@ -106,6 +106,8 @@ struct PollState {
     reported_ignored: BTreeSet<String>,
     /// What was reported of orders that came too late for older revisions.
     reported_late_orders: BTreeSet<String>,
+    /// The older revisions of which it was reported that the API server refuses their status.
+    reported_unrecorded: BTreeSet<String>,
     /// Whether it was reported that the ConfigMap has no policy any more.
     is_kept_policy_reported: bool,
     /// What was read of pods and budgets.
@@ -263,24 +265,25 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     let written = write(ctx, &view, &recorded, &progress.status, polled, now).await;
     polled.keep_stop(&written, &progress.status);
     report_refusal(ctx, &view, written.as_ref().err(), polled, now).await;
-    match &written {
-        Ok(()) => supersede(ctx, &view).await?,
+    let result = match written {
+        // Neither the groups nor new images wait for the records of older revisions.
+        Ok(()) => supersede(ctx, &view, &mut polled.reported_unrecorded).await,
         // The groups do not wait for a record of what stops them.
-        Err(_) if changed && polled.unrecorded_stop.is_some() => {}
-        Err(_) => return written,
-    }
+        Err(error) if changed && polled.unrecorded_stop.is_some() => Err(error),
+        Err(error) => return Err(error),
+    };
     if changed {
         // The state of many groups may have changed.
         let status = progress.status.clone();
         ctx.stores.rollout.replace_view(Some(&view), Some(Arc::new(RolloutView { status, ..(*view).clone() })));
         polled.enqueued.clear();
         trigger.enqueue_all();
-        return written;
+        return result;
     }
     trigger.enqueue_keys(woken_groups(ctx, &view, switching_groups, &beginning, &mut polled.enqueued));
     trigger.enqueue_keys(budget::unblocked_groups(ctx, &view));
     // Last, so that the progress is recorded whatever the API server answers.
-    images::store_new_images(ctx, &view, &stored, &mut polled.moved_images).await
+    images::store_new_images(ctx, &view, &stored, &mut polled.moved_images).await.and(result)
 }
 
 /// The view with a halt or a return that is not recorded.
@@ -601,15 +604,31 @@ fn event_target(ctx: &Context, name: &str, uid: &str) -> EventTarget {
     }
 }
 
-/// Records that older revisions whose rollout was under way were superseded, or aborted.
-async fn supersede(ctx: &Context, view: &RolloutView) -> Result<(), KubeError> {
+/// Records that older revisions whose rollout was under way were superseded, or aborted. Of one whose status the API server
+/// refuses for good, an event says so once; `reported` has the names of those.
+///
+/// # Errors
+/// The first error. The other revisions are recorded nevertheless.
+async fn supersede(ctx: &Context, view: &RolloutView, reported: &mut BTreeSet<String>) -> Result<(), KubeError> {
+    let (kube, namespace) = (&ctx.planner.kube, &ctx.config_namespace);
+    let mut result = Ok(());
     for old in &view.superseded {
         if !ctx.request_write() {
-            return Ok(());
+            break;
         }
-        let patch = json!({"phase": old.phase});
-        let (kube, namespace) = (&ctx.planner.kube, &ctx.config_namespace);
-        kube.patch_revision_status(namespace, &old.name, &old.resource_version, patch).await?;
+        let (name, phase) = (&old.name, old.phase);
+        let recorded =
+            kube.patch_revision_status(namespace, name, &old.resource_version, json!({"phase": phase})).await;
+        if let Err(error @ (KubeError::Forbidden { .. } | KubeError::Invalid { .. })) = &recorded
+            && reported.insert(name.clone())
+        {
+            let message = format!(
+                "the API server does not take the phase {phase} of {name} ({error}); correct the webhook, policy or permission that the error names, or delete {name}"
+            );
+            let event = Event::warning(EventReason::RolloutNotRecorded, message);
+            publish_event(&ctx.boundaries_target().await, &event, ctx).await;
+        }
+        result = result.and(recorded);
     }
-    Ok(())
+    result
 }

@@ -165,6 +165,57 @@ async fn abort_counts_although_the_api_server_refuses_to_record_it() {
     assert!(events.lock().unwrap().contains(&"RolloutAborted".to_owned()), "{events:?}");
 }
 
+/// A policy of the cluster refuses the status of an older revision, which only records that it was superseded. The rollout of the
+/// newest one must continue, and an event names the refusal once.
+#[tokio::test]
+async fn older_revision_whose_status_is_refused_delays_nothing() {
+    let map = |image: &str| -> BTreeMap<String, String> {
+        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
+        [("rollout".to_owned(), "waves: [{name: all}]".to_owned()), ("defaults".to_owned(), defaults)].into()
+    };
+    let stored = |number: i64, phase: Option<RolloutPhase>| {
+        let (name, data) = (format!("r{number}"), map(&format!("ami-{number}")));
+        let hash = crate::boundaries::content_hash(&data);
+        let spec = BoundariesRevisionSpec { number, hash, data, ..BoundariesRevisionSpec::default() };
+        let mut revision = BoundariesRevision::new(&name, spec);
+        revision.status.get_or_insert_default().phase = phase;
+        revision.metadata.resource_version = Some("1".into());
+        revision
+    };
+    let rolling = Some(RolloutPhase::Rolling);
+    let revisions = [stored(1, Some(RolloutPhase::Complete)), stored(2, rolling), stored(3, rolling), stored(4, None)];
+    let (items, calls) = (json!(revisions), Arc::new(Mutex::new(vec![])));
+    let log = calls.clone();
+    let mut test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
+        ("GET", path) if path.ends_with("/boundariesrevisions") => {
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+        }
+        ("PATCH", path) if path.ends_with("/r3/status") => {
+            (403, json!({"kind": "Status", "status": "Failure", "reason": "Forbidden", "code": 403, "message": "no"}))
+        }
+        ("PATCH", path) => {
+            log.lock().unwrap().push(path.rsplit('/').nth(1).unwrap_or_default().to_owned());
+            (200, items[3].clone())
+        }
+        _ => {
+            log.lock().unwrap().push(call.body["reason"].as_str().unwrap_or_default().to_owned());
+            (201, call.body)
+        }
+    }));
+    let ctx = Arc::get_mut(&mut test.ctx).expect("no other task has it");
+    ctx.planner.node_index = Arc::new(node_index());
+    test.ctx.stores.boundaries.set(select_active(Some(&map("ami-4")), None, true).0);
+    let (trigger, mut polled) = (crate::controller::trigger::Trigger::new(test.ctx.clone()), Default::default());
+    for _ in 0..2 {
+        super::super::poll(&test.ctx, &trigger, &mut polled).await.expect_err("a status is refused");
+    }
+    let calls = calls.lock().unwrap();
+    let count = |what: &str| calls.iter().filter(|call| *call == what).count();
+    assert_eq!(count("RolloutNotRecorded"), 1, "{calls:?}");
+    assert!(count("r2") > 0, "the other one is recorded: {calls:?}");
+    assert_ne!(test.ctx.stores.rollout.view().expect("a rollout").status.phase, None, "the groups follow the poll");
+}
+
 /// A quota or a policy of the cluster lets no BoundariesRevision be created. An admin who removes the key `rollout` then must
 /// not lose the ConfigMap with all its later edits.
 #[tokio::test]
