@@ -56,9 +56,7 @@ impl GroupView<'_> {
     /// Whether it switched to this content by a rollout. One that came back has several names, and one that was deleted
     /// with all others may be stored under another name.
     pub(crate) fn has_switched_to(&self, target: &StoredRevision) -> bool {
-        let names_it =
-            |record: &RolloutRecord| record.revision.as_ref().is_some_and(|name| target.names.contains(name));
-        self.has(&target.hash) && self.record().is_some_and(|record| target.is_restored || names_it(record))
+        self.has(&target.hash) && self.record().is_some_and(|record| target.is_named_by(record))
     }
 
     /// Whether it switched to this revision by the rollout, and not all its nodes run it yet.

@@ -49,7 +49,7 @@ impl Running {
             let Some(record) = status.rollout.as_ref().filter(|record| has_it && record.settled.is_none()) else {
                 continue;
             };
-            if let Some(name) = record.wave.as_ref().filter(|_| record.revision.as_ref() == Some(&view.target.name)) {
+            if let Some(name) = record.wave.as_ref().filter(|_| view.target.is_named_by(record)) {
                 let position = waves.iter().position(|wave| wave.name == *name);
                 found[position.unwrap_or(waves.len() - 1)] += 1;
             }

@@ -7,7 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::names::{annotation, condition};
 use crate::api::{
-    BoundariesRevision, BoundariesRevisionStatus, RevisionSource, RolloutOrders, RolloutPhase, WaveState, WaveStatus,
+    BoundariesRevision, BoundariesRevisionStatus, RevisionSource, RolloutOrders, RolloutPhase, RolloutRecord, WaveState,
+    WaveStatus,
 };
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::boundaries::{Boundaries, ConfigErrors, ROLLOUT_KEY, RolloutPolicy, Wave, content_hash};
@@ -82,6 +83,12 @@ fn end_of(revision: &BoundariesRevision) -> Option<RolloutEnd> {
 }
 
 impl StoredRevision {
+    /// Whether the record of a group that has its content is about it: one that came back has several names, and one that was
+    /// deleted with all others may be stored under another name.
+    pub(crate) fn is_named_by(&self, record: &RolloutRecord) -> bool {
+        self.is_restored || record.revision.as_ref().is_some_and(|name| self.names.contains(name))
+    }
+
     /// Whether it has the texts of the other one, and each alias that both record resolves to the same image in both.
     /// An alias that was first used under one of them has no image in the other.
     pub(crate) fn has_content_of(&self, other: &StoredRevision) -> bool {

@@ -4,7 +4,7 @@ use super::groups::is_soaking;
 use super::simulated_cluster::{CANARY, Group, RecordedAction, SimulatedCluster, canary, group};
 use crate::api::names::{annotation, condition};
 use crate::api::{BoundariesRevisionStatus, RolloutPhase, WaveState};
-use crate::rollout::{GroupSummary, Running, SwitchReason, WaitReason, YieldingGroups};
+use crate::rollout::{GroupSummary, Running, StoredRevision, SwitchReason, WaitReason, YieldingGroups};
 
 fn two_waves() -> SimulatedCluster {
     SimulatedCluster::new(CANARY, vec![canary("c"), group("a"), group("b")])
@@ -604,6 +604,27 @@ fn group_whose_switch_a_poll_missed_is_counted() {
     assert!(!running.has_room(&view, 0, "team/b"), "the poll was too early");
     running.update(&view, &summary);
     assert!(running.has_room(&view, 0, "team/b"), "it has gone back meanwhile");
+}
+
+/// A group took the content under the name that it was stored by before. A new leader must not begin another one beside it.
+#[test]
+fn group_that_knows_the_change_by_another_name_is_counted_before_the_first_poll() {
+    let nodes = vec!["ami-1".to_owned(); 9];
+    let mut cluster =
+        SimulatedCluster::new("waves: [{name: all, atOnce: 1}]", vec![Group { nodes, ..group("a") }, group("b")]);
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.groups[0].nodes.contains(&"ami-2".to_owned()));
+    let stored = cluster.view().expect("a rollout").target.clone();
+    for (names, is_restored, has_room) in
+        [(vec!["r2", "r4"], false, false), (vec!["r4"], true, false), (vec!["r4"], false, true)]
+    {
+        let mut view = (*cluster.view().expect("a rollout")).clone();
+        let names = names.into_iter().map(str::to_owned).collect();
+        view.target = StoredRevision { name: "r4".into(), names, is_restored, ..stored.clone() };
+        let mut running = Running::default();
+        running.count(&view, cluster.groups.iter().map(|group| &group.status));
+        assert_eq!(running.has_room(&view, 0, "team/b"), has_room, "{:?}", view.target.names);
+    }
 }
 
 /// Several workers decide about the groups of a wave at the same time, before any of them has written its decision.
