@@ -148,13 +148,15 @@ fn describe(release: &Release, only_planned: bool) -> String {
 /// renew the Lease for its whole duration on this host's clock; clocks of different hosts are never compared.
 pub(crate) async fn lease_holder(client: &Client, namespace: &str) -> anyhow::Result<Option<String>> {
     let leases: Api<Lease> = Api::namespaced(client.clone(), namespace);
-    let name = LeaderConfig::new(namespace, "").name;
+    let LeaderConfig { name, lease_duration, .. } = LeaderConfig::new(namespace, "");
     let read_lease =
         async || leases.get_opt(&name).await.with_context(|| format!("reading the Lease {namespace}/{name}"));
     let Some(first) = read_lease().await? else { return Ok(None) };
     let spec = first.spec.clone().unwrap_or_default();
     let Some(holder) = spec.holder_identity.filter(|holder| !holder.is_empty()) else { return Ok(None) };
-    let seconds = u64::try_from(spec.lease_duration_seconds.unwrap_or(15)).unwrap_or(15) + 1;
+    // A user may have written a shorter one, which the holder does not read.
+    let recorded = spec.lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok()).unwrap_or_default();
+    let seconds = recorded.max(lease_duration.as_secs()) + 1;
     for _ in 0..seconds {
         tokio::time::sleep(Duration::from_secs(1)).await;
         let current = read_lease().await?;

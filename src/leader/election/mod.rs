@@ -176,10 +176,11 @@ impl ObservedLease {
         self.spec().holder_identity.filter(|name| !name.is_empty())
     }
 
-    /// When the Lease is free unless its holder renews it. The holder's own duration counts.
+    /// When the Lease is free unless its holder renews it. The holder's own duration counts, if it is longer than this
+    /// process's: a shorter one may be an edit of the Lease, and the holder leads on for its own deadline.
     fn expires_at(&self, config: &LeaderConfig) -> Instant {
         let recorded_seconds = self.spec().lease_duration_seconds.and_then(|seconds| u64::try_from(seconds).ok());
-        self.first_seen + recorded_seconds.map_or(config.lease_duration, Duration::from_secs)
+        self.first_seen + config.lease_duration.max(Duration::from_secs(recorded_seconds.unwrap_or_default()))
     }
 }
 

@@ -120,6 +120,9 @@ fn next_lease_action_depends_on_holder_and_age() {
         ("deleted while held", deleted(), 14, LeaseAction::Wait),
         ("deleted long ago", deleted(), 15, LeaseAction::Create),
         ("a negative duration", other(Some(-5)), 14, LeaseAction::Wait),
+        ("a user wrote a shorter one", other(Some(1)), 14, LeaseAction::Wait),
+        ("a user wrote none", other(Some(0)), 14, LeaseAction::Wait),
+        ("a user wrote none, expired", other(Some(0)), 15, LeaseAction::Acquire),
     ] {
         let action = next_lease_action(record.as_ref(), &config, start + seconds(elapsed));
         assert_eq!(action, expected, "{name}");
