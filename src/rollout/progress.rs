@@ -293,7 +293,11 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
             status.why = approval.or_else(|| view.wave_is_closed(wave, input.now));
         }
         let is_soaking = status.state == Some(WaveState::Soaking);
-        if is_soaking && has_soaked(input, wave, found, status) && checks_let_pass(input, wave, found) {
+        if is_soaking && found.doubtful > 0 {
+            let count = found.doubtful;
+            status.why =
+                Some(format!("the controller's watch does not deliver the present status of {count} of its groups"));
+        } else if is_soaking && has_soaked(input, wave, found, status) && checks_let_pass(input, wave, found) {
             ready.push(wave.name.clone());
         }
         let passes = ready.contains(&wave.name) && (found.groups == 0 || (input.was_ready)(&wave.name));

@@ -93,6 +93,8 @@ pub(crate) struct WaveSummary {
     pub held: usize,
     /// Those of `held` that make no progress, and some of whose nodes run the target.
     pub stuck_with_target: usize,
+    /// Groups that switched to the target, and whose cached objects do not show what the controller wrote since.
+    pub doubtful: usize,
     /// Number of groups that wait, or whose replacement of nodes is blocked, by reason.
     pub reasons: BTreeMap<String, i64>,
     /// When the last group was done.
@@ -180,6 +182,13 @@ impl GroupSummary {
             | GroupProgress::Done(_)
             | GroupProgress::Failed(_)
             | GroupProgress::Bypassed(..) => self.add_affected(view, group, choice, progress),
+        }
+    }
+
+    /// Counts a group whose cached object does not catch up with the controller's writes: a failure may not be in it yet.
+    pub(crate) fn add_doubtful(&mut self, view: &RolloutView, group: &GroupView) {
+        if group.has_part(view) && group.has_switched_to(&view.target) {
+            self.waves[group.wave(view)].doubtful += 1;
         }
     }
 

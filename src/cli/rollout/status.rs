@@ -260,7 +260,8 @@ fn state(revision: &BoundariesRevision, status: &BoundariesRevisionStatus, polic
                 WaveState::Soaking | WaveState::Passed => {
                     let until = passes(wave, policy).map(|at| format!(" until {at}")).unwrap_or_default();
                     let check = unmet_check(status).map(|check| format!(", and waits for {check}"));
-                    format!("soaks{until}{}", check.unwrap_or_default())
+                    let why = wave.why.as_ref().map(|why| format!(", but {}", escape_control(why)));
+                    format!("soaks{until}{}{}", check.unwrap_or_default(), why.unwrap_or_default())
                 }
             };
             format!(": wave {} ({} of {count}) {what}", wave.name, index + 1)

@@ -39,6 +39,7 @@ use crate::api::{
     rfc3339,
 };
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
+use crate::index::cache_state::CacheState;
 use crate::index::nodes::NodeIndex;
 use crate::k8s::{EventTarget, KubeError};
 use crate::plan::{Event, EventReason};
@@ -416,6 +417,8 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
             continue;
         };
         let key = super::group_key(&stored);
+        let version = group.resource_version();
+        let cache_state = ctx.planner.process_state.own_writes(&key, |own| own.cache_state(version.as_deref(), now));
         let decided = ctx.stores.decide(group, view, texts, &ctx.planner, now, |facts, choice| {
             let is_blocked = matches!(choice, RevisionDecision::Use { rollout_block: Some(_), .. });
             let stops = view.orders.paused || view.config_problem.is_some() || !view.phase().replaces_nodes();
@@ -431,6 +434,9 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
                 Instant::now().into_std(),
             );
             summary.add(view, facts, choice, is_stuck);
+            if cache_state == CacheState::Doubtful {
+                summary.add_doubtful(view, facts);
+            }
             if is_stuck {
                 stuck.insert(key.clone(), drain_blocker(facts.status));
             }

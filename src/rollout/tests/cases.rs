@@ -783,6 +783,24 @@ fn rollout_ends_when_the_drains_of_all_groups_are_blocked() {
     assert_eq!(cluster.images(), ["ami-2"; 3]);
 }
 
+/// The watch of the groups is frozen in a soak. A failure that the controller has written since would not be seen before the
+/// next wave opens.
+#[test]
+fn wave_does_not_pass_while_the_cache_of_its_group_is_behind() {
+    let mut cluster = two_waves();
+    cluster.image = "ami-2".into();
+    cluster.run_until(|cluster| cluster.waves("r2").first().is_some_and(|wave| wave.1 == WaveState::Soaking));
+    cluster.group("c").doubtful = true;
+    cluster.run(60);
+    assert_eq!((cluster.images()[1].as_str(), cluster.waves("r2")[0].1), ("ami-1", WaveState::Soaking));
+    assert!(cluster.why("r2", "canary").is_some_and(|why| why.contains("1 of its groups")));
+    cluster.group("c").doubtful = false;
+    // One that has no part in the wave yet does not hold it up.
+    cluster.group("a").doubtful = true;
+    cluster.run(3);
+    assert_eq!(cluster.waves("r2")[0].1, WaveState::Passed);
+}
+
 /// A clock that is set forward must not shorten a soak, and one that is set back must not make it endless.
 #[test]
 fn soak_lasts_as_long_as_both_clocks_say() {

@@ -70,6 +70,8 @@ pub(super) struct Group {
     pub uses_alias: bool,
     /// Whether the API server refuses its status.
     pub unwritable: bool,
+    /// Whether the cache does not show what the controller wrote to it.
+    pub doubtful: bool,
     /// What happened, for the judges.
     pub log: Vec<RecordedAction>,
 }
@@ -164,6 +166,7 @@ pub(super) fn group(name: &str) -> Group {
         unseen: false,
         uses_alias: false,
         unwritable: false,
+        doubtful: false,
         log: vec![],
     }
 }
@@ -610,6 +613,9 @@ impl SimulatedCluster {
                     self.monotonic,
                 );
                 summary.add(&view, &group.group_view(&forecast, lock), &choice, group.stuck || is_stuck);
+                if group.doubtful {
+                    summary.add_doubtful(&view, &group.group_view(&forecast, lock));
+                }
                 if is_stuck {
                     let blocker = group.draining.then(|| "its PodDisruptionBudget".to_owned());
                     stuck.insert(group.key.clone(), blocker);

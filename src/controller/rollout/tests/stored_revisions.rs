@@ -347,3 +347,18 @@ fn revisions_that_cannot_be_read_are_named() {
     let [others] = super::super::history_warnings::warnings(&view, &[]).try_into().expect("one warning");
     assert!(others.contains("BoundariesRevision r7 are not changed"), "{others}");
 }
+
+/// The cache shows a group as it was before the controller's last writes, and does not catch up: a poll counts that.
+#[tokio::test]
+async fn poll_notices_a_group_whose_cached_object_is_older_than_the_controllers_writes() {
+    let view = open_rollout("waves: [{name: rest}]");
+    let group = group(1, (false, 2, 2, true), &view);
+    let (test, _) = controller(stores(std::slice::from_ref(&group), &view, &["team"]));
+    let now = Timestamp::now();
+    for (written, age, doubtful) in [("1", 60, 0), ("5", 1, 0), ("5", 60, 1)] {
+        let at = now - SignedDuration::from_secs(age);
+        test.ctx.planner.process_state.own_writes(&key(&group), |own| own.record(written, at));
+        let poll = super::super::survey(&test.ctx, &view, &mut super::super::PollState::default(), now);
+        assert_eq!(poll.summary.waves[0].doubtful, doubtful, "{written}, {age} s ago");
+    }
+}
