@@ -295,8 +295,8 @@ fn failure_without_return(input: &DecisionInput, own: &StoredRevision) -> Option
     Some(Wait { reason: WaitReason::FailedBefore, message })
 }
 
-/// Why the rollout halts for a group whose problem is older than the rollout. It was complete, or the group would have returned,
-/// until a user deleted the revision or its status. To return would replace all its nodes, maybe for nothing.
+/// Why the rollout halts for a group whose problem is older than the rollout, which began again because a user deleted the
+/// revision or its status. Nothing proves that the target is the cause, and a return would replace all nodes of the group.
 fn earlier_failure(input: &DecisionInput, own: &StoredRevision) -> Option<Wait> {
     let DecisionInput { view, group, .. } = input;
     let is_judged = matches!(view.phase(), RolloutPhase::Assessing | RolloutPhase::Rolling | RolloutPhase::Halted);

@@ -53,8 +53,8 @@ fn revision_that_is_to_come_is_announced_once() {
     }
 }
 
-/// A group fails with its revision in the soak, and the clock goes back after that. The failure must count before the time of the
-/// condition comes. While it is not known whether the problem is older than the switch, it must not count.
+/// A group fails with its revision in the soak, and the clock goes back after that. The failure must count before the time
+/// of the condition comes. While it is not known whether the problem is older than the switch, it must not count.
 #[test]
 fn problem_of_a_settled_group_that_lies_ahead_begins_now() {
     let (ahead, now) = ("2026-01-02T02:00:00Z", "2026-01-02T00:00:00Z");

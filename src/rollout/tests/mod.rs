@@ -78,7 +78,8 @@
 //!   `test_a_change_that_a_group_cannot_use_is_not_given_to_it`, `src/controller/rollout/forecast.rs`.
 //! - Image aliases that move: `images`.
 //! - Deleted revisions: `group_whose_revision_is_gone_changes_nothing_until_its_turn`,
-//!   `deleted_predecessor_causes_no_return`.
+//!   `deleted_predecessor_causes_no_return`, `problem_from_before_a_lost_completion_halts_and_no_group_returns`,
+//!   `return_whose_history_is_lost_replaces_no_node_for_the_aborted_change`.
 //! - Cleared statuses and orders about nothing: `cleared_status_begins_with_the_first_wave_again`,
 //!   `orders_about_unknown_waves_and_groups_change_nothing`.
 //! - Takeover and release: `test_groups_are_adopted_and_released_during_a_rollout`.

@@ -165,8 +165,8 @@ async fn abort_counts_although_the_api_server_refuses_to_record_it() {
     assert!(events.lock().unwrap().contains(&"RolloutAborted".to_owned()), "{events:?}");
 }
 
-/// A policy of the cluster refuses the status of an older revision, which only records that it was superseded. The rollout of the
-/// newest one must continue, and an event names the refusal once.
+/// A policy of the cluster refuses the status of an older revision, which only records that it was superseded. The rollout
+/// of the newest one must continue, and an event names the refusal once.
 #[tokio::test]
 async fn older_revision_whose_status_is_refused_delays_nothing() {
     let map = |image: &str| -> BTreeMap<String, String> {
