@@ -7,8 +7,8 @@ use jiff::{SignedDuration, Timestamp};
 
 use crate::api::names::{annotation, condition};
 use crate::api::{
-    BoundariesRevision, BoundariesRevisionStatus, RevisionSource, RolloutOrders, RolloutPhase, RolloutRecord, WaveState,
-    WaveStatus,
+    BoundariesRevision, BoundariesRevisionStatus, RevisionSource, RolloutOrders, RolloutPhase, RolloutRecord,
+    WaveState, WaveStatus,
 };
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::boundaries::{Boundaries, ConfigErrors, ROLLOUT_KEY, RolloutPolicy, Wave, content_hash};

@@ -379,7 +379,11 @@ fn problem_from_before_a_lost_completion_halts_and_no_group_returns() {
         }
         cluster.run_until_stable();
         let newest = cluster.newest();
-        assert_eq!((cluster.images(), cluster.phase(&newest)), (images(["ami-2"; 3]), RolloutPhase::Halted), "{policy}");
+        assert_eq!(
+            (cluster.images(), cluster.phase(&newest)),
+            (images(["ami-2"; 3]), RolloutPhase::Halted),
+            "{policy}"
+        );
         assert_eq!(cluster.group("c").waits, Some(WaitReason::FailedBefore));
         let status = cluster.revision(&newest).status.clone().expect("a status");
         let halted = status.conditions.iter().find(|found| found.r#type == "Halted" && found.is_true());
