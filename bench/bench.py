@@ -98,13 +98,13 @@ class Controller:
 
     def reconciles(self):
         """Its number of reconciles."""
-        text = requests.get(f"http://127.0.0.1:{self.port}/metrics", timeout=10).text
-        found = re.findall(r'^controller_runtime_reconcile_total\{[^}]*\} (\S+)$', text, re.MULTILINE)
-        return sum(map(float, found))
+        return self.metric("controller_runtime_reconcile_total")
 
-    def cpu_nanoseconds(self):
-        """Its CPU time by the clock of the process, which is finer than `cpu`: `clock_getcpuclockid` in Linux."""
-        return time.clock_gettime_ns((~self.process.pid << 3) | 2)
+    def metric(self, name):
+        """The sum of all series of a metric."""
+        text = requests.get(f"http://127.0.0.1:{self.port}/metrics", timeout=10).text
+        found = re.findall(rf"^{name}(?:\{{[^}}]*\}})? (\S+)$", text, re.MULTILINE)
+        return sum(map(float, found))
 
     def peak(self):
         """Its peak resident memory in MB."""

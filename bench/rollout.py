@@ -1,7 +1,6 @@
 """Measures one change of the image that reaches every group at once, and the same change in three waves."""
 
 import json
-import random
 import statistics
 import sys
 import time
@@ -16,8 +15,6 @@ MINUTES = 5
 """How many minutes of the first soak, and without a rollout before it, are measured."""
 SOAK = 60 * MINUTES + 120
 """How long the first wave soaks, in seconds."""
-POLL = 15
-"""How often the controller looks at the rollout, in seconds."""
 POLICY = yaml.safe_dump({
     "waves": [
         {"name": "canary", "percent": 5, "soak": f"{SOAK}s"},
@@ -28,7 +25,7 @@ POLICY = yaml.safe_dump({
 GOALS = {
     "AWS calls with / without waves": 1,
     f"writes in {MINUTES} minutes of soak": 0,
-    "CPU ms a poll of the rollout": 20,
+    "ms of computing a poll of the rollout": 20,
     "KiB of the revision's status": 256,
     "memory with / without waves": 1.05,
 }
@@ -56,7 +53,7 @@ def measure(cloud, controller):
     figures = {
         "AWS calls with / without waves": calls_of_change(in_waves, idle) / calls_of_change(at_once, idle),
         f"writes in {MINUTES} minutes of soak": sum(each["writes"] for each in soak),
-        "CPU ms a poll of the rollout": poll_cost(idle, soak),
+        "ms of computing a poll of the rollout": poll_cost(soak),
         "KiB of the revision's status": len(json.dumps(newest(cloud)["status"])) / 1024,
         "memory with / without waves": in_waves["peak"] / at_once["peak"],
     }
@@ -66,7 +63,7 @@ def measure(cloud, controller):
     for name, found in (("idle", idle), ("soaking", soak)):
         described = ", ".join(f"{each['cpu']:.2f} CPU seconds and {each['reads']} reads" for each in found)
         print(f"  {name} minutes: {described}")
-        print("           " + " ".join(f"{cost:.0f}" for each in found for cost in each["periods"]) + " CPU milliseconds in 15 seconds")
+        print("           " + ", ".join(f"{each['polls']:.0f} polls in {1000 * each['poll_seconds']:.1f} ms" for each in found))
     return bench.show(f"a new image for {len(groups)} groups of one node", figures, GOALS, {"reads": {}, "writes": {}})
 
 
@@ -114,20 +111,14 @@ def calls_of_change(change, idle):
     return change["reads"] + change["writes"] - idle_reads * change["seconds"] / 60
 
 
-def poll_cost(idle, soak):
-    """CPU milliseconds of one poll, as the most that the noise leaves possible: the upper end of its 95 % confidence interval.
+def polls(controller):
+    """How many polls of a rollout the process has made, and how many seconds it computed for them, without waits."""
+    return tuple(controller.metric(f"instance_manager_rollout_poll_seconds_{part}") for part in ("count", "sum"))
 
-    Each period of a soak has one poll, and what the kubelets of all nodes write comes in bursts of seconds. Lower quartiles
-    leave the bursts out. A cost that does not differ from noise must not pass as none.
-    """
-    idle, soak = ([cost for each in found for cost in each["periods"]] for found in (idle, soak))
-    draw = random.Random(0)
 
-    def quartile(costs):
-        return statistics.quantiles(draw.choices(costs, k=len(costs)), n=4)[0]
-
-    differences = sorted(quartile(soak) - quartile(idle) for _ in range(2000))
-    return max(0, differences[int(0.95 * len(differences))])
+def poll_cost(soak):
+    """Milliseconds of one poll in the soak. Where other processes had the processor meanwhile, it includes their time."""
+    return 1000 * sum(each["poll_seconds"] for each in soak) / sum(each["polls"] for each in soak)
 
 
 def measure_soak(cloud, controller, soak):
@@ -142,23 +133,19 @@ def minutes(cloud, controller):
     return [minute(cloud, controller) for _ in range(MINUTES)]
 
 
-def period(controller):
-    """CPU milliseconds in the time between two polls."""
-    before = controller.cpu_nanoseconds()
-    time.sleep(POLL)
-    return (controller.cpu_nanoseconds() - before) / 1e6
-
-
 def minute(cloud, controller):
-    """CPU seconds, CPU milliseconds of each period, reads of AWS, and writes of a minute."""
+    """CPU seconds, polls and the seconds that they took, reads of AWS, and writes of a minute."""
     before, audited, cpu = bench.calls(cloud)["total"], len(cloud.audit()), controller.cpu()
-    periods = [period(controller) for _ in range(60 // POLL)]
+    polled = polls(controller)
+    time.sleep(60)
+    count, seconds = (after - before for after, before in zip(polls(controller), polled))
     after, written = bench.calls(cloud)["total"], bench.kube_writes(cloud, audited)
     for event in written:
         print(f"  written: {event['verb']} {event['requestURI']}")
     return {
         "cpu": controller.cpu() - cpu,
-        "periods": periods,
+        "polls": count,
+        "poll_seconds": seconds,
         "reads": after["reads"] - before["reads"],
         "writes": after["writes"] - before["writes"] + len(written),
     }

@@ -139,7 +139,7 @@ mod tests {
     fn rotation_stops_for_an_image_that_was_never_ready() {
         let old = [ready("old", 0, false)];
         let (status, halt) = pass(&InstanceGroupStatus::default(), "v2", &["i-1"], &old, 16, false);
-        assert!(halt.is_some_and(|halt| halt.contains("i-1") && halt.contains("reconcile-now")));
+        assert!(halt.is_some_and(|halt| halt.contains("i-1") && halt.contains("instance-manager reconcile")));
         assert!(pass(&status, "v2", &[], &old, 6000, false).1.is_some(), "it holds, however long that takes");
         for (what, hash, members, is_requested) in [
             ("the spec changed", "v3", old.to_vec(), false),

@@ -5,8 +5,8 @@ use std::collections::BTreeSet;
 
 use jiff::{SignedDuration, Timestamp};
 
-use super::images::is_aborted;
 use super::retention::sorted;
+use super::stored_phase::is_aborted;
 use super::summary::GroupSummary;
 use super::view::{RolloutView, StoredRevision};
 use crate::api::{BoundariesRevision, RolloutOrders};

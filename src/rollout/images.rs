@@ -5,8 +5,8 @@ use std::sync::Arc;
 
 use serde_json::json;
 
-use super::retention::{phase_of, was_complete};
-use crate::api::{BoundariesRevision, BoundariesRevisionStatus, RolloutPhase};
+use super::stored_phase::has_refused_images;
+use crate::api::BoundariesRevision;
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::util::digest::sha256_hex;
 
@@ -110,30 +110,6 @@ pub(super) fn carried(sorted: &[&BoundariesRevision], data: &BTreeMap<String, St
     let is_refused =
         |alias: &String, image: &String| aborted.clone().any(|found| first_met(found).get(alias) == Some(image));
     own.into_iter().filter(|(alias, image)| !is_refused(alias, image)).collect()
-}
-
-/// Whether its groups have returned, or return. The order of a user stands although the status was lost that showed the return.
-pub(super) fn is_aborted(revision: &BoundariesRevision) -> bool {
-    match phase_of(revision) {
-        Some(RolloutPhase::Returning | RolloutPhase::Aborted) => true,
-        Some(_) => is_ordered_back(revision),
-        None => revision.spec.orders.aborted && !was_complete(revision),
-    }
-}
-
-/// Whether its images are those of an aborted revision, which no later one brings again. It may have been recorded as superseded
-/// when its status was lost.
-pub(super) fn has_refused_images(revision: &BoundariesRevision) -> bool {
-    let is_superseded = phase_of(revision) == Some(RolloutPhase::Superseded);
-    is_aborted(revision) || revision.spec.orders.aborted && is_superseded
-}
-
-/// Whether a user aborted it, and the phase does not show that yet: the next edit of the ConfigMap may come first.
-pub(super) fn is_ordered_back(revision: &BoundariesRevision) -> bool {
-    use RolloutPhase::{Assessing, Complete, Halted, Rolling};
-    let can_return = |status: &&BoundariesRevisionStatus| status.stable.is_some() && status.without_waves != Some(true);
-    let phase = revision.status.as_ref().filter(can_return).and_then(|status| status.phase);
-    revision.spec.orders.aborted && matches!(phase, Some(Assessing | Rolling | Halted | Complete))
 }
 
 /// Who wrote a revision that differs from the one before only in its images.

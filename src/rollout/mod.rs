@@ -19,6 +19,7 @@ mod pending_groups;
 mod progress;
 mod retention;
 mod running;
+mod stored_phase;
 mod stuck;
 mod summary;
 #[cfg(test)]

@@ -2,8 +2,9 @@
 
 use std::collections::BTreeMap;
 
-use super::images::{AWS_MANAGER, Images, carried, describe, has_refused_images, identity, own_images};
+use super::images::{AWS_MANAGER, Images, carried, describe, identity, own_images};
 use super::retention::{UsedNumbers, first_number, has_texts, known_keys, next_name, sorted};
+use super::stored_phase::has_refused_images;
 use super::view::RolloutView;
 use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RevisionSource, RolloutPhase};
 use crate::boundaries::{ROLLOUT_KEY, content_hash};

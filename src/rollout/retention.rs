@@ -3,7 +3,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use super::content_diff::describe_change;
-use super::images::{carried, has_refused_images, identity, is_of_aws, is_ordered_back};
+use super::images::{carried, identity, is_of_aws};
+use super::stored_phase::{has_refused_images, phase_of, was_complete};
 use crate::api::{
     BoundariesRevision, BoundariesRevisionSpec, InstanceGroupStatus, RevisionSource, RolloutOrders, RolloutPhase,
 };
@@ -330,19 +331,6 @@ pub(crate) fn returns_to(stored: &[BoundariesRevision], target: &BoundariesRevis
 pub(super) fn is_recorded_stable(revision: &BoundariesRevision, target: &BoundariesRevision) -> bool {
     let recorded = target.status.as_ref().and_then(|status| status.stable.as_ref());
     phase_of(revision).is_none() && recorded.is_some() && revision.metadata.name.as_ref() == recorded
-}
-
-pub(super) fn phase_of(revision: &BoundariesRevision) -> Option<RolloutPhase> {
-    revision.status.as_ref().and_then(|status| status.phase)
-}
-
-/// Whether all groups have switched to a revision, so that a failed one returns to it. Without a phase that is so if
-/// there was no policy, or nothing before it; otherwise a newer revision came before its rollout began.
-pub(super) fn was_complete(revision: &BoundariesRevision) -> bool {
-    match phase_of(revision) {
-        Some(phase) => phase == RolloutPhase::Complete && !is_ordered_back(revision),
-        None => revision.spec.number == 1 || !revision.spec.data.contains_key(ROLLOUT_KEY),
-    }
 }
 
 pub(super) fn known_keys(data: &BTreeMap<String, String>) -> BTreeMap<String, String> {

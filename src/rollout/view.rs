@@ -14,11 +14,12 @@ use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::boundaries::{Boundaries, ConfigErrors, ROLLOUT_KEY, RolloutPolicy, Wave, content_hash};
 use crate::util::text::shorten;
 
-use super::images::{Images, KnownImages, images_by_name, is_aborted, is_ordered_back, own_images};
+use super::images::{Images, KnownImages, images_by_name, own_images};
 use super::retention::{
     Current, History, HistoryStep, PolicyUnderWay, has_texts, is_recorded_stable, may_come_from_another, next_step,
-    phase_of, retains_policy, sorted, stable_before, unjudged_between, unverified_names, unverified_stop, was_complete,
+    retains_policy, sorted, stable_before, unjudged_between, unverified_names, unverified_stop,
 };
+use super::stored_phase::{is_aborted, is_ordered_back, phase_of, was_complete};
 
 /// A stored revision, parsed.
 #[derive(Clone, Debug)]

@@ -1,6 +1,7 @@
-//! Small helpers without dependencies on the rest of the crate: calendars, counted nouns, digests, durations, escaping, lookups,
-//! recorded times, redaction and short texts.
+//! Small helpers without dependencies on the rest of the crate: busy times, calendars, counted nouns, digests, durations,
+//! escaping, lookups, recorded times, redaction and short texts.
 
+pub(crate) mod busy_time;
 pub(crate) mod calendar;
 pub(crate) mod counted;
 pub(crate) mod digest;

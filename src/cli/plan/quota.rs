@@ -4,7 +4,6 @@ use std::collections::BTreeMap;
 
 use serde::Serialize;
 
-use super::report::GroupPlan;
 use crate::boundaries::QuotaLevel;
 use crate::util::counted::counted;
 
@@ -26,13 +25,13 @@ pub(crate) struct QuotaUsage {
     pub limit: u64,
 }
 
-/// The usage of all limits that apply to the groups, by namespace. What is unknown for one group is unknown for its
+/// The usage of all limits that apply to the groups, by namespace. Each group is `namespace/name` with its levels. What is unknown for one group is unknown for its
 /// namespace.
-pub(super) fn usages(groups: &[GroupPlan]) -> Vec<QuotaUsage> {
+pub(super) fn usages<'a>(groups: impl Iterator<Item = (&'a str, &'a [QuotaLevel])>) -> Vec<QuotaUsage> {
     let mut found: BTreeMap<(&str, &'static str), QuotaLevel> = BTreeMap::new();
-    for group in groups {
-        let namespace = group.group.split('/').next().unwrap_or_default();
-        for level in &group.quota {
+    for (group, levels) in groups {
+        let namespace = group.split('/').next().unwrap_or_default();
+        for level in levels {
             let known = found.entry((namespace, level.resource)).or_insert(*level);
             known.used = known.used.zip(level.used).map(|(one, other)| one.max(other));
         }
@@ -75,28 +74,28 @@ mod tests {
         QuotaLevel { resource, used, limit }
     }
 
-    fn group(key: &str, quota: Vec<QuotaLevel>) -> GroupPlan {
-        GroupPlan { quota, ..GroupPlan::empty(key.into()) }
+    fn render_all(groups: &[(&str, Vec<QuotaLevel>)]) -> String {
+        render(&usages(groups.iter().map(|(group, levels)| (*group, levels.as_slice()))))
     }
 
     /// A tenant sees before a change how much of its quota is left, and a number that is not known does not look like none.
     #[test]
     fn plan_shows_the_usage_and_the_limits_of_each_quota() {
         let groups = [
-            group("team-a/web", vec![level("groups", Some(2), 5), level("nodes", Some(9), 20)]),
-            group("team-a/db", vec![level("groups", Some(3), 5), level("nodes", Some(12), 20)]),
-            group("team-b/web", vec![level("vcpus", Some(8), 64), level("surge", Some(1), 4)]),
-            group("team-b/gpu", vec![level("vcpus", None, 64), level("surge", Some(0), 4)]),
-            group("team-c/web", vec![]),
+            ("team-a/web", vec![level("groups", Some(2), 5), level("nodes", Some(9), 20)]),
+            ("team-a/db", vec![level("groups", Some(3), 5), level("nodes", Some(12), 20)]),
+            ("team-b/web", vec![level("vcpus", Some(8), 64), level("surge", Some(1), 4)]),
+            ("team-b/gpu", vec![level("vcpus", None, 64), level("surge", Some(0), 4)]),
+            ("team-c/web", vec![]),
         ];
         let expected = "quota of team-a: 3 of 5 groups, 12 of 20 nodes
 quota of team-b: 1 of 4 nodes of maxSurge, an unknown number of 64 vCPUs
 ";
-        assert_eq!(render(&usages(&groups)), expected);
-        assert_eq!(render(&usages(&groups[4..])), "");
-        let many: Vec<_> =
-            (0..22).map(|index| group(&format!("team-{index}/web"), vec![level("groups", Some(1), 2)])).collect();
-        let shown = render(&usages(&many));
+        assert_eq!(render_all(&groups), expected);
+        assert_eq!(render_all(&groups[4..]), "");
+        let keys: Vec<_> = (0..22).map(|index| format!("team-{index}/web")).collect();
+        let many: Vec<_> = keys.iter().map(|key| (key.as_str(), vec![level("groups", Some(1), 2)])).collect();
+        let shown = render_all(&many);
         assert!(shown.lines().count() == 21 && shown.ends_with("of 2 namespaces more: -o json has all\n"), "{shown}");
     }
 }

@@ -33,7 +33,7 @@ fn revision_that_is_to_come_is_announced_once() {
     let pending =
         |is_pending: bool, reason: &str| Condition::new(condition::ROLLOUT_PENDING, is_pending, reason, "r2 comes");
     let announced = |previous: Option<Condition>, reason: &str| {
-        let event = transition_event(previous.as_ref(), &pending(true, reason));
+        let event = transition_event(previous.as_ref(), &pending(true, reason), None);
         event.map(|event| (event.kind, event.reason, event.message))
     };
     let said = Some((EventKind::Normal, "RevisionAnnounced".to_owned(), "r2 comes".to_owned()));

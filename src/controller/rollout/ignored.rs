@@ -6,7 +6,6 @@ use std::collections::BTreeSet;
 use jiff::Timestamp;
 use kube::runtime::reflector::ObjectRef;
 
-use super::event_target;
 use crate::api::BoundariesRevision;
 use crate::controller::context::{Context, publish_event};
 use crate::k8s::EventTarget;
@@ -59,6 +58,17 @@ pub(super) async fn publish_late_orders(
         let event = Event::warning(EventReason::BoundariesWarning, message);
         publish_event(&ctx.boundaries_target().await, &event, ctx).await;
         publish_event(&event_target(ctx, &name, &uid), &event, ctx).await;
+    }
+}
+
+/// A stored revision as the target of an event.
+pub(super) fn event_target(ctx: &Context, name: &str, uid: &str) -> EventTarget {
+    EventTarget {
+        api_version: "instancemgr.keikoproj.io/v1alpha1".into(),
+        kind: "BoundariesRevision".into(),
+        namespace: Some(ctx.config_namespace.clone()),
+        name: name.to_owned(),
+        uid: uid.to_owned(),
     }
 }
 

@@ -47,6 +47,7 @@ use crate::rollout::{
     BudgetUsage, GroupSummary, Images, Patience, ProgressInput, RevisionDecision, RolloutView, Running, YieldingGroups,
     advance, comes_next, drain_blocker, is_active, stuck_at,
 };
+use crate::util::busy_time::busy_time;
 
 /// How often counts, and the answers to checks, are written. A change of a phase or a wave is written at once.
 const COUNT_INTERVAL: SignedDuration = SignedDuration::from_secs(30);
@@ -76,7 +77,11 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
         if ctx.stores.not_synced().is_some() {
             continue;
         }
-        if let Err(error) = poll(&ctx, &trigger, &mut polled).await {
+        let (result, busy) = busy_time(poll(&ctx, &trigger, &mut polled)).await;
+        if ctx.stores.rollout.view().is_some() {
+            ctx.metrics.rollout.observe_poll(busy);
+        }
+        if let Err(error) = result {
             tracing::warn!(%error, "cannot follow the rollout of the boundaries");
         }
     }
@@ -596,18 +601,7 @@ async fn publish(ctx: &Context, view: &RolloutView, status: &BoundariesRevisionS
 
 /// The target of the rollout as the target of an event.
 fn revision_target(ctx: &Context, view: &RolloutView) -> EventTarget {
-    event_target(ctx, &view.target.name, &view.uid)
-}
-
-/// A stored revision as the target of an event.
-fn event_target(ctx: &Context, name: &str, uid: &str) -> EventTarget {
-    EventTarget {
-        api_version: "instancemgr.keikoproj.io/v1alpha1".into(),
-        kind: "BoundariesRevision".into(),
-        namespace: Some(ctx.config_namespace.clone()),
-        name: name.to_owned(),
-        uid: uid.to_owned(),
-    }
+    ignored::event_target(ctx, &view.target.name, &view.uid)
 }
 
 /// Records that older revisions whose rollout was under way were superseded, or aborted. Of one whose status the API server

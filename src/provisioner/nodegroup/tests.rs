@@ -8,6 +8,7 @@ use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
 use super::desired::DesiredSpec;
+use super::issues::SCALING_GROUP_NOT_FOUND;
 use super::observe::{observed_state, with_derived};
 use super::observed::ObservedState;
 use super::ownership::{Doubt, UnprovenNodegroup};
@@ -492,8 +493,8 @@ fn ready_node(instance: &str, nodegroup: &NodegroupName, drained_by: Option<&str
     });
     if let Some(uid) = drained_by {
         let record = json!({"group": uid, "templateVersion": "2", "since": "1970-01-01T00:00:00Z"}).to_string();
-        node["metadata"]["annotations"] = json!({"instancemgr.keikoproj.io/disruption": record});
-        node["spec"]["unschedulable"] = json!(true);
+        let drained = json!({"metadata": {"annotations": {"instancemgr.keikoproj.io/disruption": record}}, "spec": {"unschedulable": true}});
+        crate::api::apply_merge_patch(&mut node, &drained);
     }
     serde_json::from_value(node).expect("a Node")
 }
@@ -592,7 +593,7 @@ async fn node_that_an_old_answer_of_aws_lacks_is_observed() {
     assert_eq!(observed().await, ["i-old", "i-added"]);
 }
 
-/// AWS may not show a scaling group that exists. Its nodes are not drained then.
+/// AWS may not show a scaling group that exists. Its nodes are not drained then. EKS reports one that is gone.
 #[tokio::test]
 async fn outgoing_nodegroup_stays_while_it_has_ready_nodes_that_aws_does_not_show() {
     let resolved = resolved();
@@ -600,7 +601,12 @@ async fn outgoing_nodegroup_stays_while_it_has_ready_nodes_that_aws_does_not_sho
     let (stub, status, old) = during_replacement(&resolved, &tags);
     stub.update(|d| _ = d.groups.remove("eks-old"));
     let deleted = Step::Nodegroup(NodegroupStep::DeleteNodegroup { nodegroup: old.clone() });
-    for (has_node, deletes) in [(true, false), (false, true)] {
+    for (has_node, is_reported, deletes) in
+        [(true, false, false), (false, false, false), (true, true, false), (false, true, true)]
+    {
+        let issue = NodegroupIssue { code: SCALING_GROUP_NOT_FOUND.into(), message: String::new(), resources: vec![] };
+        let issues = if is_reported { vec![issue] } else { vec![] };
+        stub.update(|d| d.nodegroups.get_mut(&old.to_string()).expect("a node group").issues = issues);
         let cluster = FakeCluster::new(&stub);
         let observer = cluster.observer();
         observer.node_index.apply(&Event::Apply(ready_node("i-new", &resolved.name, None)));
@@ -609,7 +615,11 @@ async fn outgoing_nodegroup_stays_while_it_has_ready_nodes_that_aws_does_not_sho
         }
         let state = observed_state(&observer, &resolved, &status, None).await.expect("the observed state");
         let plan = planned(&resolved, state, &status);
-        assert_eq!(plan.steps.iter().any(|planned| planned.step == deleted), deletes, "{has_node}: {plan:?}");
+        assert_eq!(
+            plan.steps.iter().any(|planned| planned.step == deleted),
+            deletes,
+            "{has_node} {is_reported}: {plan:?}"
+        );
         let Outcome::Progressing { message, .. } = &plan.outcome else { panic!("{:?}", plan.outcome) };
         assert_eq!(message.contains("still has the node i-old"), has_node, "{message}");
     }

@@ -38,6 +38,16 @@ impl MetricBuilder<'_> {
         self.gauges(name, help, &[label])?.get_metric_with_label_values(&[CONTROLLER])
     }
 
+    pub(super) fn histograms(
+        &self,
+        name: &str,
+        help: &str,
+        labels: &[&str],
+        buckets: Vec<f64>,
+    ) -> prometheus::Result<HistogramVec> {
+        self.add(HistogramVec::new(HistogramOpts::new(name, help).buckets(buckets), labels)?)
+    }
+
     pub(super) fn child_histogram(
         &self,
         name: &str,
@@ -45,8 +55,6 @@ impl MetricBuilder<'_> {
         label: &str,
         buckets: Vec<f64>,
     ) -> prometheus::Result<Histogram> {
-        let options = HistogramOpts::new(name, help).buckets(buckets);
-        let histograms = self.add(HistogramVec::new(options, &[label])?)?;
-        histograms.get_metric_with_label_values(&[CONTROLLER])
+        self.histograms(name, help, &[label], buckets)?.get_metric_with_label_values(&[CONTROLLER])
     }
 }

@@ -1,8 +1,9 @@
 //! The metrics of a rollout. There are no series without one.
 
 use std::collections::BTreeMap;
+use std::time::Duration;
 
-use prometheus::IntGaugeVec;
+use prometheus::{HistogramVec, IntGaugeVec, exponential_buckets};
 
 use super::builder::MetricBuilder;
 use crate::api::BudgetLimit;
@@ -43,6 +44,7 @@ pub(crate) struct RolloutMetrics {
     stuck_at: IntGaugeVec,
     budget_nodes: IntGaugeVec,
     check: IntGaugeVec,
+    poll_seconds: HistogramVec,
 }
 
 impl RolloutMetrics {
@@ -93,12 +95,18 @@ impl RolloutMetrics {
                 "The state of a check of the rollout under way, always 1.",
                 &["name", "state"],
             )?,
+            poll_seconds: build.histograms(
+                "instance_manager_rollout_poll_seconds",
+                "How long the controller computed to look at the rollout once, without waits.",
+                &[],
+                exponential_buckets(0.0005, 4.0, 8)?,
+            )?,
         })
     }
 
     /// Sets how far the rollout is, and removes the series of what is no longer so.
     pub(crate) fn set(&self, levels: &RolloutLevels) {
-        self.forget();
+        self.remove_levels();
         let revision = levels.revision.as_str();
         self.phase.with_label_values(&[revision, &levels.hash, &levels.release, &levels.phase]).set(1);
         for (state, count) in &levels.groups {
@@ -124,6 +132,16 @@ impl RolloutMetrics {
 
     /// Removes all series, because there is no rollout.
     pub(crate) fn forget(&self) {
+        self.remove_levels();
+        self.poll_seconds.reset();
+    }
+
+    /// Counts a look at the rollout that took this long.
+    pub(crate) fn observe_poll(&self, busy: Duration) {
+        self.poll_seconds.with_label_values::<&str>(&[]).observe(busy.as_secs_f64());
+    }
+
+    fn remove_levels(&self) {
         let all = [
             &self.phase,
             &self.groups,

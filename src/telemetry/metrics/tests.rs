@@ -37,6 +37,7 @@ fn filled() -> Metrics {
     metrics.rollout.set(&rollout());
     metrics.rollout.set_budget(&[crate::api::BudgetLimit { of: "nodes".into(), used: 3, limit: 5 }]);
     metrics.rollout.set_check("node-errors", "Unknown");
+    metrics.rollout.observe_poll(std::time::Duration::from_millis(5));
     metrics.set_quota("team", &[QuotaLevel { resource: "vcpus", used: Some(8), limit: 64 }]);
     metrics.set_leader(true);
     metrics.set_max_workers(5);

@@ -103,7 +103,7 @@ fn instance_that_is_gone_is_reported_with_the_words_of_auto_scaling() {
         ..activity("Successful", "Terminating EC2 instance: i-0", "", "")
     };
     let plan = short_of_one(vec![gone, old]).plan();
-    assert_names(wait(&plan), &["i-2", "EC2 health check", "23:58:00Z", "launch 1"]);
+    assert_names(wait(&plan), &["i-2", "EC2 health check", "23:58:00Z", "launch instances: 1 missing"]);
     assert!(!wait(&plan).contains("i-0"), "it went long before: {}", wait(&plan));
 }
 

@@ -483,7 +483,7 @@ impl PlanReport {
             BoundariesSource::Unknown | BoundariesSource::Live | BoundariesSource::NotConfigured => (None, None),
         };
         PlanReport {
-            quotas: usages(&groups),
+            quotas: usages(groups.iter().map(|group| (group.group.as_str(), group.quota.as_slice()))),
             groups,
             totals,
             boundaries_revision: active.revision.clone(),
