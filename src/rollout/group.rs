@@ -247,8 +247,9 @@ impl GroupView<'_> {
 
     /// Whether all its nodes run a revision whose rollout, by its status, began only after this problem. A user deleted that
     /// revision, or its status, after it was complete: a problem from before is no proof against it.
-    pub(crate) fn had_before(&self, failure: &Failure, begun: Option<Timestamp>) -> bool {
-        self.is_settled() && begun.is_none_or(|begun| failure.begun.as_second() < begun.as_second())
+    /// A beginning that lies ahead was recorded before the clock went back, and proves nothing.
+    pub(crate) fn had_before(&self, failure: &Failure, begun: Option<Timestamp>, now: Timestamp) -> bool {
+        self.is_settled() && begun.is_none_or(|begun| begun <= now && failure.begun.as_second() < begun.as_second())
     }
 }
 

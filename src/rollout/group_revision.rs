@@ -263,7 +263,7 @@ fn choose_on_target(input: &DecisionInput, own: StoredRevision) -> RevisionDecis
             if group.has_switched_to(&own) && !view.is_return() =>
         {
             let failure = group.failure(input.now, input.failure_delay);
-            if let Some(failure) = failure.filter(|failure| !group.had_before(failure, view.begun())) {
+            if let Some(failure) = failure.filter(|failure| !group.had_before(failure, view.begun(), input.now)) {
                 return switch_to(input, before, SwitchReason::Failed(failure.text));
             }
         }
@@ -304,7 +304,7 @@ fn earlier_failure(input: &DecisionInput, own: &StoredRevision) -> Option<Wait> 
         return None;
     }
     let failure = group.failure(input.now, input.failure_delay);
-    let Failure { text, .. } = failure.filter(|failure| group.had_before(failure, view.begun()))?;
+    let Failure { text, .. } = failure.filter(|failure| group.had_before(failure, view.begun(), input.now))?;
     let target = &view.target.name;
     let message = format!(
         "this group had a problem before the rollout of {target} began ({text}), and keeps {target}; repair the group, or if {target} is not the cause: instance-manager rollout resume {target}"
@@ -353,7 +353,7 @@ fn choose_behind(input: &DecisionInput, own: StoredRevision) -> RevisionDecision
         Some(RolloutEnd::Halted) if !group.is_settled() => true,
         _ => {
             let failure = group.failure(input.now, input.failure_delay);
-            failure.is_some_and(|failure| !group.had_before(&failure, own.begun))
+            failure.is_some_and(|failure| !group.had_before(&failure, own.begun, input.now))
         }
     };
     let before = previous.or(view.stable.as_ref()).filter(|before| before.hash != own.hash);
@@ -520,7 +520,7 @@ fn wait(own: StoredRevision, reason: WaitReason, message: String) -> RevisionDec
 fn has_new_problem(input: &DecisionInput) -> bool {
     let DecisionInput { view, group, .. } = input;
     let begun = group.recorded(view).and_then(|own| own.begun);
-    group.failure(input.now, SignedDuration::ZERO).is_some_and(|failure| !group.had_before(&failure, begun))
+    group.failure(input.now, SignedDuration::ZERO).is_some_and(|failure| !group.had_before(&failure, begun, input.now))
 }
 
 fn switch_to(input: &DecisionInput, content: StoredRevision, why: SwitchReason) -> RevisionDecision {

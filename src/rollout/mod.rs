@@ -46,7 +46,7 @@ pub(crate) use retention::{
     sorted, used_numbers,
 };
 pub(crate) use running::Running;
-pub(crate) use stuck::{is_active, stuck_at};
+pub(crate) use stuck::{is_active, last_progress, stuck_at};
 pub(crate) use summary::{GroupSummary, WaveSummary, comes_next};
 pub(crate) use view::{RolloutView, StoredRevision};
 pub(crate) use wait::{RotationBlock, Wait, WaitReason, is_announced, is_assessing};

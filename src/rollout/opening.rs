@@ -23,7 +23,7 @@ pub(super) fn describe(view: &RolloutView, group: &GroupView, index: usize, keep
 
 fn reasons(view: &RolloutView, index: usize, now: Timestamp) -> Vec<String> {
     let wave = &view.policy.waves[index];
-    let before = first_unpassed(view, index).map(|before| {
+    let before = last_unpassed(view, index).map(|before| {
         let verb = if view.wave_state(before) == WaveState::Soaking { "soaks" } else { "has not passed" };
         format!("wave {} {verb}", view.policy.waves[before].name)
     });
@@ -32,9 +32,10 @@ fn reasons(view: &RolloutView, index: usize, now: Timestamp) -> Vec<String> {
     [before, delay, approval].into_iter().flatten().collect()
 }
 
-/// The first wave before `index` that has not passed.
-fn first_unpassed(view: &RolloutView, index: usize) -> Option<usize> {
-    (0..index).find(|before| view.wave_state(*before) != WaveState::Passed)
+/// The last wave before `index` that has not passed. What happens in earlier ones would change the messages of all groups
+/// that wait, each time.
+fn last_unpassed(view: &RolloutView, index: usize) -> Option<usize> {
+    (0..index).rev().find(|before| view.wave_state(*before) != WaveState::Passed)
 }
 
 /// When the soak of a wave ends, if its groups are done and it is not over.
@@ -56,7 +57,7 @@ fn delay_end(view: &RolloutView, index: usize, now: Timestamp) -> Option<Timesta
 /// The earliest time at which the group can switch; `None` when no time is known before which its wave stays closed. It
 /// depends on recorded times only: a message that changed with each pass would be written with each pass.
 fn earliest(view: &RolloutView, group: &GroupView, index: usize, now: Timestamp) -> Option<Timestamp> {
-    let soak = first_unpassed(view, index).and_then(|before| soak_end(view, before, now));
+    let soak = last_unpassed(view, index).and_then(|before| soak_end(view, before, now));
     let opens = soak.into_iter().chain(delay_end(view, index, now)).max()?;
     Some(window_after(view, group, index, opens))
 }

@@ -47,7 +47,10 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
     status.stable = view.stable.as_ref().map(|stable| stable.name.clone()).or(status.stable);
     status.without_waves = without_waves(view, summary);
     // A time that lies ahead was written before the clock went back.
-    let begun = status.begun.as_deref().and_then(|text| recorded_time::past(text, input.now));
+    let begun: Option<Timestamp> = status.begun.as_deref().and_then(|text| text.parse().ok());
+    // What broke since the revision came must not look older than its rollout.
+    let arrived = || view.created.filter(|at| *at <= input.now);
+    let begun = begun.and_then(|at| if at <= input.now { Some(at) } else { arrived() });
     status.begun = Some(rfc3339(begun.unwrap_or(input.now)));
     status.groups = Some(summary.counts);
     status.behind = summary.behind.clone();
@@ -75,9 +78,10 @@ pub(crate) fn advance(input: &ProgressInput) -> Progress {
         // An admin who resumes the rollout sees that it continues, and that a check which still fails stops it again.
         let is_resumed = view.phase() == RolloutPhase::Halted;
         let check_fails = !is_resumed && failed_checks(input, &status.waves).next().is_some();
-        if has_failed(view, &status.waves, summary) || check_fails {
+        if has_failed(view, &status.waves, summary, |found| found.failed) || check_fails {
             // A problem of before the rollout is no reason to replace the nodes of all groups.
-            let is_proved = check_fails || !summary.has_doubtful_failure;
+            let proved = |found: &WaveSummary| found.failed - found.failed_before;
+            let is_proved = check_fails || has_failed(view, &status.waves, summary, proved);
             phase = match view.policy.on_failure {
                 OnFailure::Return if view.stable.is_some() && is_proved => RolloutPhase::Returning,
                 OnFailure::Return | OnFailure::Halt => RolloutPhase::Halted,
@@ -341,11 +345,16 @@ fn failed_checks<'a>(input: &ProgressInput<'a>, waves: &[WaveStatus]) -> impl It
 }
 
 /// Whether more groups of a wave have failed than it allows. Groups of a wave that is not open yet count as well, if they
-/// cannot use the revision: that is known before their wave opens, but halts the rollout only then.
-fn has_failed(view: &RolloutView, waves: &[WaveStatus], summary: &GroupSummary) -> bool {
+/// cannot use the revision: that is known before their wave opens, but halts the rollout only then. `failed` counts those of a wave.
+fn has_failed(
+    view: &RolloutView,
+    waves: &[WaveStatus],
+    summary: &GroupSummary,
+    failed: impl Fn(&WaveSummary) -> usize,
+) -> bool {
     view.policy.waves.iter().zip(waves).zip(&summary.waves).any(|((wave, status), found)| {
         let is_open = status.state != Some(WaveState::Waiting);
-        is_open && !view.is_skipped(&wave.name) && found.failed > wave.max_failures.resolve(found.groups)
+        is_open && !view.is_skipped(&wave.name) && failed(found) > wave.max_failures.resolve(found.groups)
     })
 }
 

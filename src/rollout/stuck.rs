@@ -17,13 +17,17 @@ pub(crate) fn is_active(view: &RolloutView, summary: &GroupSummary) -> bool {
     view.phase() == RolloutPhase::Rolling && (is_replacing || summary.begins_wait)
 }
 
-/// When the rollout counts as stuck: twice the patience after its last progress. `None` while it could make none, or
-/// when no progress is known. `seen` is the last progress that this process saw; the other times are recorded, so that the
-/// next leader does not begin to count again.
-pub(crate) fn stuck_at(view: &RolloutView, summary: &GroupSummary, seen: Option<Timestamp>) -> Option<Timestamp> {
+/// The last progress; `None` when none is known. `seen` is the last that this process saw; the other times are recorded,
+/// so that the next leader does not begin to count again.
+pub(crate) fn last_progress(view: &RolloutView, summary: &GroupSummary, seen: Option<Timestamp>) -> Option<Timestamp> {
     let parse = |text: &Option<String>| text.as_deref()?.parse::<Timestamp>().ok();
     let of_waves = view.status.waves.iter().flat_map(|wave| [&wave.opened, &wave.settled, &wave.passed]);
     let recorded = of_waves.chain([&view.status.begun]).filter_map(parse);
-    let last = recorded.chain(summary.last_step).chain(seen).max()?;
-    last.checked_add(view.policy.patience * PATIENCES).ok().filter(|_| is_active(view, summary))
+    recorded.chain(summary.last_step).chain(seen).max()
+}
+
+/// When the rollout counts as stuck: twice the patience after its last progress. `None` while it could make none, or
+/// when no progress is known.
+pub(crate) fn stuck_at(view: &RolloutView, summary: &GroupSummary, last: Option<Timestamp>) -> Option<Timestamp> {
+    last?.checked_add(view.policy.patience * PATIENCES).ok().filter(|_| is_active(view, summary))
 }

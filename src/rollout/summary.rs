@@ -58,8 +58,6 @@ pub(crate) struct GroupSummary {
     pub behind_since: Vec<(String, Timestamp)>,
     /// Groups on which the target failed, with the failure.
     pub failures: Vec<(String, String)>,
-    /// Whether one of them keeps the target, because its problem may have another cause.
-    pub has_doubtful_failure: bool,
     /// Whether groups do not begin because the budget leaves them no node.
     pub begins_wait: bool,
     /// The usage of the budget, while groups wait for it.
@@ -89,6 +87,8 @@ pub(crate) struct WaveSummary {
     pub done: usize,
     /// Groups on which the target failed, or that cannot use it.
     pub failed: usize,
+    /// Those of `failed` that keep the target, because their problem may have another cause.
+    pub failed_before: usize,
     /// Groups that the wave does not wait for.
     pub held: usize,
     /// Those of `held` that make no progress, and some of whose nodes run the target.
@@ -142,8 +142,6 @@ impl GroupSummary {
         self.last_step = self.last_step.max(last_step(group));
         self.returning += usize::from(group.has_part(view) && group.is_returning(view) && !is_stuck);
         self.has_unjudged |= group.status.boundaries_revision.as_ref().is_some_and(|hash| view.unjudged.contains(hash));
-        let keeps_target = choice.switches_to().is_none() && group.has(&view.target.hash);
-        self.has_doubtful_failure |= keeps_target && matches!(progress, GroupProgress::Failed(_));
         let is_over = |wait: &Wait| wait.reason == WaitReason::BudgetUsedUp;
         self.begins_wait |= matches!(choice, RevisionDecision::Use { waits: Some(wait), .. } if is_over(wait));
         // Without its content, nothing can be computed for the group before its wave.
@@ -233,6 +231,8 @@ impl GroupSummary {
             }
             GroupProgress::Failed(why) => {
                 wave.failed += 1;
+                let keeps_target = choice.switches_to().is_none() && group.has(&view.target.hash);
+                wave.failed_before += usize::from(keeps_target);
                 self.counts.failed += 1;
                 self.failures.push((group.key.to_owned(), why.clone()));
                 behind = Some(("Failed".to_owned(), why));

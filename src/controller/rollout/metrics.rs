@@ -106,7 +106,11 @@ mod tests {
         assert_eq!(stuck_at(&mut polled, &summary, night), None, "the windows are closed");
         summary.begins_wait = true;
         let morning = at("2026-01-01T12:01:00Z");
-        assert_eq!(stuck_at(&mut polled, &summary, morning), Some(at("2026-01-01T16:00:00Z")), "the budget is used up");
+        assert_eq!(
+            stuck_at(&mut polled, &summary, morning),
+            Some(at("2026-01-01T11:00:00Z")),
+            "the seven hours of the night do not count, the five before do"
+        );
     }
 
     /// A rollout that waits for a person, or a group that has been behind for a month, raises no alert otherwise.

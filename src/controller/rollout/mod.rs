@@ -45,7 +45,7 @@ use crate::k8s::{EventTarget, KubeError};
 use crate::plan::{Event, EventReason};
 use crate::rollout::{
     BudgetUsage, GroupSummary, Images, Patience, ProgressInput, RevisionDecision, RolloutView, Running, YieldingGroups,
-    advance, comes_next, drain_blocker, is_active, stuck_at,
+    advance, comes_next, drain_blocker, is_active, last_progress, stuck_at,
 };
 use crate::util::busy_time::busy_time;
 
@@ -98,8 +98,10 @@ struct PollState {
     ready: Vec<String>,
     /// How long each group has made no progress.
     patience: Patience,
-    /// The last time at which the rollout made progress, or could make none, as this process saw.
+    /// The last progress of the rollout that this process saw, later by the time in which it could make none.
     progress_at: Option<Timestamp>,
+    /// When the last poll looked for progress.
+    looked_at: Option<Timestamp>,
     /// Groups that would switch to another content and were enqueued for it.
     enqueued: HashSet<String>,
     /// Groups that a window, a freeze or an order blocked at the last poll.
@@ -364,10 +366,19 @@ impl PollState {
 
     /// When the rollout counts as stuck. Time in which it could make no progress does not count.
     fn stuck_at(&mut self, view: &RolloutView, summary: &GroupSummary, now: Timestamp) -> Option<Timestamp> {
-        if self.patience.take_progress() || !is_active(view, summary) {
-            self.progress_at = Some(now);
-        }
-        stuck_at(view, summary, self.progress_at)
+        let (before, is_idle) = (self.looked_at.replace(now), !is_active(view, summary));
+        let known = last_progress(view, summary, self.progress_at);
+        self.progress_at = match before {
+            _ if self.patience.take_progress() => Some(now),
+            // For how long it could make none before this process led is not known.
+            None if is_idle => Some(now),
+            Some(before) if is_idle => {
+                let idle = now.duration_since(before).max(SignedDuration::ZERO);
+                known.map(|at| at.checked_add(idle).map_or(now, |at| at.min(now)))
+            }
+            _ => self.progress_at,
+        };
+        stuck_at(view, summary, last_progress(view, summary, self.progress_at))
     }
 
     /// Forgets the groups that were deleted.
@@ -522,7 +533,9 @@ fn is_transition(before: &BoundariesRevisionStatus, after: &BoundariesRevisionSt
 }
 
 fn without_counts(wave: &WaveStatus) -> WaveStatus {
-    WaveStatus { groups: 0, done: 0, failed: 0, waiting: BTreeMap::new(), ..wave.clone() }
+    // What keeps a soaking wave from passing counts groups, too, and no group waits for it.
+    let why = wave.why.clone().filter(|_| wave.state != Some(WaveState::Soaking));
+    WaveStatus { groups: 0, done: 0, failed: 0, waiting: BTreeMap::new(), why, ..wave.clone() }
 }
 
 /// Writes what is not recorded of the status.

@@ -19,9 +19,9 @@ use crate::api::{EffectiveValues, FargateStatus, InstanceGroupStatus, Provisione
 use crate::auth::access_entries::JoinPlan;
 use crate::aws::fargate::{FargateProfile, ProfileStatus};
 use crate::aws::{Tag, tag_map};
-use crate::ownership::{has_ownership_tags, tagging_blocked};
+use crate::ownership::{OWNERSHIP_TAG_KEYS, has_ownership_tags, tagging_blocked};
 use crate::plan::FargateStep;
-use crate::plan::{Drift, Outcome, Phase, Plan, PlanBuilder, Recheck, StalledReason, StatusUpdate, waiting};
+use crate::plan::{Drift, Outcome, Phase, Plan, PlanBuilder, Recheck, StalledReason, StatusUpdate, Step, waiting};
 use crate::provisioner::rejected_fields::Part;
 use crate::provisioner::{join, recreated, unseen_names};
 
@@ -185,7 +185,10 @@ fn plan_current(
             role::remove_unused(input, builder);
         }
     }
-    if !builder.plan.steps.is_empty() {
+    // Nothing waits for the hash of an adoption: without the permission, the group is as good as before.
+    let is_only_hash = has_ownership_tags(&current.tags, &r.ownership_tags)
+        && builder.plan.steps.iter().all(|planned| is_hash_change(&planned.step));
+    if !builder.plan.steps.is_empty() && !is_only_hash {
         builder.plan.set_outcome_once(Outcome::Progressing {
             phase: Phase::Modifying,
             message: "changing in place".into(),
@@ -195,6 +198,19 @@ fn plan_current(
     unseen_names::outcome(&input.observed.unseen_tags).into_iter().for_each(|o| builder.plan.set_outcome_once(o));
     if let Some(outcome) = tagging_outcome {
         builder.plan.set_outcome_once(outcome);
+    }
+}
+
+/// Whether a step changes no other tag of an owned profile than the hash of its adoption.
+fn is_hash_change(step: &Step) -> bool {
+    let is_hash = |key: &str| key == tag::ADOPTED_HASH;
+    match step {
+        Step::Fargate(FargateStep::TagFargateProfile { tags, .. }) => {
+            let is_ownership = |key: &str| OWNERSHIP_TAG_KEYS.contains(&key);
+            tags.iter().any(|t| is_hash(&t.key)) && tags.iter().all(|t| is_hash(&t.key) || is_ownership(&t.key))
+        }
+        Step::Fargate(FargateStep::UntagFargateProfile { keys, .. }) => keys.iter().all(|key| is_hash(key)),
+        _ => false,
     }
 }
 
@@ -287,8 +303,9 @@ fn plan_tags(input: &PlanInput, current: &FargateProfile, builder: &mut FargateP
     let removed: Vec<_> = removed.cloned().collect();
     let profile_id = || (r.desired.cluster.clone(), current.name.clone(), current.arn.clone());
     if input.observed.tag_retry_pending {
-        let differ = !added.is_empty() || !removed.is_empty();
-        return differ.then(|| tagging_blocked(!added.is_empty(), !removed.is_empty(), false));
+        let lacks_tag = added.iter().any(|tag| tag.key != adoption_key);
+        let lacks_untag = removed.iter().any(|key| *key != adoption_key);
+        return (lacks_tag || lacks_untag).then(|| tagging_blocked(lacks_tag, lacks_untag, false));
     }
     // EKS allows 50 tags, so room for new ones is made first.
     if !removed.is_empty() {

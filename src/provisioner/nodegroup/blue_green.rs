@@ -185,7 +185,11 @@ pub(crate) fn stop_rotation(members: &[NodeInstance], uid: &str) -> RollingUpdat
 pub(crate) fn uncordon_nodes_in_progress(input: &PlanInput, builder: &mut PlanBuilder) {
     let is_locked = matches!(builder.outcome(), Some(Outcome::Locked { .. })) && !builder.rotation_planned;
     let is_paused = !builder.rotation_planned && input.observed.pause >= input.timing.pause_limit;
-    if !is_locked && !is_paused && !builder.leaves_nodes_waiting(input.persistent_failure) {
+    // EKS did not reach the API server for work of its own, and may try again an hour later. The nodes are well.
+    let is_unreachable = !builder.rotation_planned
+        && !input.observed.cluster_health.is_unhealthy()
+        && matches!(builder.outcome(), Some(Outcome::Blocked { reason: StalledReason::ClusterUnhealthy, .. }));
+    if !is_locked && !is_paused && !is_unreachable && !builder.leaves_nodes_waiting(input.persistent_failure) {
         return;
     }
     let cause = if is_locked { UncordonReason::Locked } else { UncordonReason::RotationBlocked };

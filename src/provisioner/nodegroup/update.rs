@@ -12,6 +12,7 @@ use super::ownership::to_tags;
 use super::resolve::ResolvedGroup;
 use super::{adopt, cluster_version, health};
 use crate::api::ManagedAttributes;
+use crate::api::names::tag;
 use crate::aws::nodegroup::{MaxUnavailable, NodegroupChange, NodegroupSizes, NodegroupTaint, NodegroupVersion};
 use crate::ownership::{has_ownership_tags, tagging_blocked};
 use crate::plan::NodegroupStep;
@@ -48,13 +49,18 @@ pub(crate) fn plan_tags(
         .map(|(key, value)| (key.clone(), value.clone()))
         .collect();
     let recorded = input.status.managed.iter().flat_map(|managed| &managed.tags);
+    // It makes room for the tags of the spec.
+    let adoption_key = tag::ADOPTED_HASH.to_owned();
+    let recorded = recorded.chain(adopted.is_empty().then_some(&adoption_key));
     let removed: Vec<_> =
         recorded.filter(|key| found.tags.contains_key(*key) && !r.desired.tags.contains_key(*key)).cloned().collect();
     if differing.is_empty() && removed.is_empty() {
         return None;
     }
     let is_tagged = has_ownership_tags(&to_tags(&found.tags), &r.ownership_tags);
-    let sets_outcome = is_tagged && !is_adopting;
+    // Nothing waits for the hash of an adoption: without the permission, the group is as good as before.
+    let is_only_hash = differing.keys().chain(&removed).all(|key| *key == adoption_key);
+    let sets_outcome = is_tagged && !is_adopting && !is_only_hash;
     if input.observed.tag_retry_pending {
         return sets_outcome.then(|| tagging_blocked(!differing.is_empty(), !removed.is_empty(), false));
     }

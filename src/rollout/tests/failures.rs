@@ -638,3 +638,43 @@ fn time_of_a_switch_is_corrected_once_and_blames_no_earlier_problem() {
     status.rollout = Some(corrected);
     assert_eq!(corrected_record(&status, now), None, "it is written once");
 }
+
+/// A problem from before a lost status is tolerated in its wave. When the change then fails on another group, the policy
+/// says that all return.
+#[test]
+fn proven_failure_returns_all_groups_although_another_one_had_a_problem_before() {
+    let policy =
+        "onFailure: return\nwaves: [{name: canary, namespaces: 'rollout/wave = canary', maxFailures: 1}, {name: rest}]";
+    let mut cluster = SimulatedCluster::new(policy, vec![canary("c"), group("a")]);
+    cluster.image = "ami-2".into();
+    cluster.run_until_stable();
+    let stalled = Condition::new(condition::STALLED, true, "LaunchFailed", "it does not continue");
+    let now = rfc3339(cluster.now);
+    set_condition(&mut cluster.group("c").status.conditions, stalled, &now);
+    cluster.run(50);
+    cluster.revision("r2").status = None;
+    cluster.run_until(|cluster| cluster.waves("r2").get(1).is_some_and(|wave| wave.1 == WaveState::Soaking));
+    cluster.group("a").bad_images.insert("ami-2".into());
+    cluster.run_until_stable();
+    assert_eq!((cluster.images(), cluster.phase("r2")), (images(["ami-1"; 2]), RolloutPhase::Aborted));
+}
+
+/// The problem is older than the beginning that a clock which was ahead recorded.
+#[test]
+fn group_returns_although_the_clock_went_back_after_the_rollout_had_begun() {
+    let mut cluster = soaking();
+    // The API server's clock was right.
+    let created = cluster.now - jiff::SignedDuration::from_hours(3);
+    cluster.revision("r2").metadata.creation_timestamp =
+        Some(k8s_openapi::apimachinery::pkg::apis::meta::v1::Time(created));
+    cluster.group("c").bad_images.insert("ami-2".into());
+    let view = cluster.view().expect("a rollout");
+    cluster.reconcile(0, &view);
+    cluster.now -= jiff::SignedDuration::from_hours(2);
+    let view = cluster.view().expect("a rollout");
+    cluster.reconcile(0, &view);
+    cluster.now += jiff::SignedDuration::from_secs(1);
+    cluster.advance_rollout();
+    cluster.run(60);
+    assert_eq!((cluster.images(), cluster.phase("r2")), (images(["ami-1"; 3]), RolloutPhase::Halted));
+}

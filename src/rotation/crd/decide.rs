@@ -234,9 +234,10 @@ impl CrdStrategyInput<'_> {
     fn retry_at(&self, resource: &StrategyResource) -> Option<Timestamp> {
         let doublings = u32::try_from(self.retries()).unwrap_or(u32::MAX).min(20);
         let delay = (self.retry_delay * (1 << doublings)).min(self.max_retry_delay);
-        let until = resource.created_at?.saturating_add(delay).ok()?;
-        // A creation in the future, by the clock of the API server or of this process, delays nothing.
-        (until > self.now && !recorded_time::is_ahead(until, self.max_retry_delay, self.now)).then_some(until)
+        let created = resource.created_at?;
+        let until = created.saturating_add(delay).ok()?;
+        // A creation far in the future, by the clock of the API server or of this process, delays nothing.
+        (until > self.now && !recorded_time::is_ahead(created, self.max_retry_delay, self.now)).then_some(until)
     }
 
     /// The progress to record for the desired resource.

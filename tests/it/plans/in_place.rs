@@ -575,3 +575,18 @@ fn labels_and_taints_stay_recorded_while_the_scaling_group_is_not_seen() {
     let recorded = with_records(unseen).status.managed.expect("a record");
     assert!(recorded.labels.contains(&"zone".to_owned()) && recorded.taints == old.taints, "{recorded:?}");
 }
+
+/// Instances that were launched while tags did not change in place would keep a value that the spec had only then.
+#[test]
+fn tags_that_had_another_value_without_in_place_are_set_once_it_lists_tags_again() {
+    let with = |scenario: Scenario, in_place: &str, tags: &str| {
+        let resolved = with_tags(in_place, tags);
+        scenario.with(|s| s.resolved = resolved)
+    };
+    let settled = after(after(converged_with(with_tags(TAGS, "{key: cost, value: a}"))));
+    let other = after(with(settled, "[]", "{key: cost, value: b}"));
+    let returned = after(with(other, "[]", "{key: cost, value: a}"));
+    let back = with(returned, TAGS, "{key: cost, value: a}");
+    assert_eq!(tagged(&back.plan()), [(vec!["cost=a".to_owned()], vec![])]);
+    assert!(tagged(&after(back).plan()).is_empty());
+}

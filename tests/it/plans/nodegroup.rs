@@ -442,6 +442,20 @@ fn nodegroup_that_was_adopted_without_the_tag_gets_it_once() {
     assert_eq!(earlier.step_names(), ["TagNodegroup"]);
     let tagged = with_tags(earlier.clone());
     assert_eq!((tagged.step_names(), tagged.plan().outcome), (vec![], Outcome::Converged));
+    assert_eq!(earlier.plan().outcome, Outcome::Converged);
+    let denied = earlier.clone().with(|s| s.state.tag_retry_pending = true);
+    assert_eq!(
+        (denied.step_names(), denied.plan().outcome),
+        (vec![], Outcome::Converged),
+        "it lacks nothing of the spec"
+    );
+    let crowded = tagged.nodegroup(|n| {
+        let missing = n.tags.len()..50;
+        n.tags.extend(missing.map(|i| (format!("of-others-{i}"), String::new())));
+    });
+    assert_eq!(crowded.step_names(), [""; 0]);
+    let more = crowded.with(|s| _ = s.resolved.desired.tags.insert("cost".into(), "a".into())).with_records();
+    assert_eq!(more.step_names(), ["UntagNodegroup", "TagNodegroup"], "the tag of the spec comes first");
     let full = earlier.nodegroup(|n| {
         let missing = n.tags.len()..50;
         n.tags.extend(missing.map(|i| (format!("of-others-{i}"), String::new())));
@@ -683,6 +697,9 @@ fn blocked_replacement_uncordons_old_nodes() {
         assert!(uncordoned(&failed), "{status:?}: {:?}", failed.step_names());
         assert!(matches!(failed.plan().outcome, Outcome::Blocked { .. }));
     }
+    let unreachable = with_status(NodegroupStatus::DeleteFailed)
+        .with(|s| s.state.nodegroups[1].nodegroup.issues = vec![issue("ClusterUnreachable")]);
+    assert!(uncordoned(&unreachable), "{:?}", unreachable.step_names());
     let updating = with_status(NodegroupStatus::Updating);
     assert!(!uncordoned(&updating), "EKS ends the update: {:?}", updating.step_names());
     for status in [NodegroupStatus::Creating, NodegroupStatus::Updating] {

@@ -362,3 +362,16 @@ async fn poll_notices_a_group_whose_cached_object_is_older_than_the_controllers_
         assert_eq!(poll.summary.waves[0].doubtful, doubtful, "{written}, {age} s ago");
     }
 }
+
+/// The watch of a large wave lags in its soak. Each poll finds another number of groups, and must not wake all groups.
+#[test]
+fn number_of_groups_that_keep_a_wave_soaking_is_no_transition() {
+    let status = |state: WaveState, why: Option<&str>| crate::api::BoundariesRevisionStatus {
+        waves: vec![WaveStatus { state: Some(state), why: why.map(str::to_owned), ..WaveStatus::default() }],
+        ..Default::default()
+    };
+    let changes = |state, one, other| super::super::is_transition(&status(state, one), &status(state, other));
+    assert!(!changes(WaveState::Soaking, None, Some("1 of its groups")));
+    assert!(!changes(WaveState::Soaking, Some("1 of its groups"), Some("2 of its groups")));
+    assert!(changes(WaveState::Waiting, None, Some("an approval")), "users wait for that");
+}

@@ -51,8 +51,8 @@ fn is_broken(input: &PlanInput) -> bool {
     input.resolved.broken.contains(Part::Tags) || input.resolved.broken.contains(Part::Rotation)
 }
 
-/// The values that an unfinished change may have set, and those that the spec dropped while tags did not change in place; no
-/// value for a tag that a change may have removed. Empty before tags change in place for the first time.
+/// The values that an unfinished change may have set, and those that the spec dropped or changed while tags did not change in
+/// place; no value for a tag that a change may have removed. Empty before tags change in place for the first time.
 pub(crate) fn recorded_start(input: &PlanInput, old: &ManagedAttributes) -> BTreeMap<String, BTreeSet<String>> {
     if recorded(input, old).is_none() {
         return BTreeMap::new();
@@ -62,6 +62,12 @@ pub(crate) fn recorded_start(input: &PlanInput, old: &ManagedAttributes) -> BTre
     if let Some(group) = input.observed.scaling_group.as_ref().filter(|_| is_off) {
         for tag in dropped(input, group, old) {
             values.entry(tag.key.clone()).or_default().insert(tag.value.clone());
+        }
+        // Instances may have been launched with another value, so that it is set again.
+        let desired = desired(input.resolved);
+        let differs = |tag: &&Tag| desired.get(&tag.key).is_some_and(|value| *value != tag.value);
+        for tag in group.tags.iter().filter(differs) {
+            values.entry(tag.key.clone()).or_default();
         }
     }
     values

@@ -513,6 +513,12 @@ fn resource_from_the_future_is_retried() {
     ahead.created_at = Some(Timestamp::UNIX_EPOCH + SignedDuration::from_hours(3));
     let scenario = scenario(vec![ahead]).with_recorded(DESIRED, 0, state::SUBMITTED, Some("u1"));
     assert_eq!(action_summaries(&scenario.decide()), ["record 1 Retrying", "delete up-20260101000000-3 u1"]);
+    let mut skewed = resource(DESIRED, "u1", ResourcePhase::Failed);
+    skewed.created_at = Some(Timestamp::UNIX_EPOCH + SignedDuration::from_secs(1));
+    let late = Scenario { max_retries: None, ..self::scenario(vec![skewed]) };
+    let mut late = late.with_recorded(DESIRED, 8, state::SUBMITTED, Some("u1"));
+    late.now = Timestamp::UNIX_EPOCH;
+    assert_eq!(state_name(&late.decide()), "waiting", "a second of skew ends no delay");
 }
 
 /// After a change of namespace or kind in the template, two upgrades must not replace nodes at the same time.

@@ -44,6 +44,9 @@ fn profile_that_was_adopted_without_the_tag_gets_it_once() {
     let mut earlier = adopted().with(|s| s.observed.profiles[0].tags.retain(|tag| tag.key != ADOPTED_HASH));
     let plan = earlier.plan();
     assert_eq!(step_names(&plan), ["TagFargateProfile"]);
+    assert_eq!(plan.outcome, Outcome::Converged);
+    let denied = earlier.clone().with(|s| s.observed.tag_retry_pending = true);
+    assert_eq!((denied.step_names(), denied.plan().outcome), (vec![], Outcome::Converged));
     earlier.apply(&plan);
     assert!(has_hash(&earlier));
     assert_eq!((earlier.step_names(), earlier.plan().outcome), (vec![], Outcome::Converged));
