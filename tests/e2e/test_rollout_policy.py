@@ -84,7 +84,7 @@ def test_a_wave_that_fails_returns_all_its_groups_by_itself(make_rollout_groups)
     assert "Returning" in phases and "Halted" not in phases, phases
     assert good.wait_event("RevisionReturned", "r2 was aborted") and bad.wait_event("RevisionReturned")
     assert rest.writes(mark) == [] and rest.wait_condition("RolloutPending", reason="Aborted") and rest.has_condition("Ready")
-    assert cloud.config_events("all groups return to the revision that they came from")
+    assert cloud.config_events("all groups return from r2 to the revision that they had before")
 
 
 class PlacedGroups:
