@@ -35,6 +35,7 @@ GROUPS = "/apis/instancemgr.keikoproj.io/v1alpha1"
 GENERATED_NAMESPACE = re.compile("t[0-9a-f]{8}")
 TENANT_OBJECTS = {GROUPS: ("instancegroups",), "/apis/apps/v1": ("deployments", "daemonsets"), "/apis/policy/v1": ("poddisruptionbudgets",), "/api/v1": ("pods",)}
 PREFIX = "instancemgr.keikoproj.io/"
+FIELD_MANAGER = "instance-manager.keikoproj.io"
 FINALIZER = "finalizer.instancegroups.keikoproj.io"
 OWNERSHIP = "instancegroups.keikoproj.io/"
 REPEATED_TAINTS = [{"key": "twice", "value": value, "effect": "NoSchedule"} for value in ("1", "2")]
@@ -191,6 +192,10 @@ class Cloud(support.Cloud):
         """Events on the admin's ConfigMap whose message holds `text`."""
         found = self.get(CONFIG_EVENTS)["items"]
         return [e for e in found if e["regarding"]["kind"] == "ConfigMap" and text in (e.get("note") or "")]
+
+    def set_status(self, group_path, status):
+        """Merges `status` into that of an InstanceGroup, in the name of the controller: it pauses while there is another writer."""
+        self.patch(f"{group_path}/status?fieldManager={FIELD_MANAGER}", {"status": status})
 
     def install(self, config=BASIC):
         """Applies the boundaries that tests begin with: a file, or text."""

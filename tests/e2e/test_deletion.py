@@ -51,7 +51,7 @@ def test_a_deletion_continues_when_a_user_removes_the_status(tenant):
     rotation.block_drains(tenant, 2)
     group.delete()
     group.wait(lambda g: all(node["spec"].get("unschedulable") for node in g.nodes()), what="the drains")
-    tenant.cloud.patch(group.path + "/status", {"status": dict.fromkeys(group.status())})
+    tenant.cloud.set_status(group.path, dict.fromkeys(group.status()))
     rotation.allow_disruptions(tenant, 2)
     group.wait_gone()
     assert traces(tenant.cloud, tenant.unique) == set() and arn not in tenant.cloud.map_roles()

@@ -217,7 +217,7 @@ def test_a_node_group_of_the_keiko_controller_is_adopted(tenant):
     make(cloud, name, arn)
     described = lambda: cloud.boto("eks").describe_nodegroup(clusterName=cloud["cluster_name"], nodegroupName=name)["nodegroup"]
     support.eventually(lambda: described()["status"] == "ACTIVE", ROTATION, "the node group")
-    cloud.patch(f"{group.path}/status", {"status": {"activeScalingGroupName": described()["resources"]["autoScalingGroups"][0]["name"]}})
+    cloud.set_status(group.path, {"activeScalingGroupName": described()["resources"]["autoScalingGroups"][0]["name"]})
     mark = cloud.log_position()
     group.change(taints=None)
     group.wait_ready()
@@ -244,8 +244,7 @@ def test_a_node_group_recorded_by_another_tenant_is_not_adopted(make_tenant, uni
     first = managed.apply(one, name, size=(1, 2), role_arn=arn, taints=harness.REPEATED_TAINTS)
     first.wait_condition("Stalled", reason="InvalidSpec")
     asg = described()["resources"]["autoScalingGroups"][0]["name"]
-    path = f"/apis/instancemgr.keikoproj.io/v1alpha1/namespaces/{one.namespace}/instancegroups/{name}/status"
-    cloud.patch(path, {"status": {"activeScalingGroupName": asg}})
+    cloud.set_status(first.path, {"activeScalingGroupName": asg})
     second = managed.apply(two, name, size=(1, 2), role_arn=arn).wait_ready(nodes=1)
     assert name not in second.names and not any(key.startswith(OWNERSHIP) for key in described()["tags"])
     first.change(taints=None)
