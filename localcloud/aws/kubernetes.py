@@ -42,7 +42,7 @@ class KubernetesClient:
             try:
                 answer = self.session.request(
                     method, self.url + path, data=json.dumps(body) if body is not None else None, params=params,
-                    headers={"Content-Type": content_type}, timeout=10,
+                    headers={"Content-Type": content_type}, timeout=60,
                 )  # fmt: skip
                 if answer.status_code < 500 and answer.status_code != 429:
                     return answer
@@ -57,7 +57,7 @@ class KubernetesClient:
         """Send one request without retries. Returns None if there was no response."""
         try:
             headers = {"Content-Type": "application/json"}
-            return self.session.request(method, self.url + path, data=json.dumps(body) if body else None, headers=headers, timeout=10)
+            return self.session.request(method, self.url + path, data=json.dumps(body) if body else None, headers=headers, timeout=60)
         except requests.RequestException as error:
             log.debug("%s %s: %s", method, path, error)
             return None
@@ -165,7 +165,7 @@ class KubernetesClient:
         session = self._session(self.access)
         while True:
             try:
-                found = session.get(self.url + path, params=params, timeout=10).json()
+                found = session.get(self.url + path, params=params, timeout=60).json()
                 listed(found["items"])
                 watch_params = {"watch": "1", "resourceVersion": found["metadata"]["resourceVersion"], "timeoutSeconds": "3000"}
                 with session.get(self.url + path, params=params | watch_params, stream=True, timeout=(10, None)) as stream:

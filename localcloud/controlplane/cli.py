@@ -162,10 +162,11 @@ def _run(programs, state, arguments, command):
     children = processes.ChildProcesses(state / "logs")
     try:
         cluster = Cluster(programs, children, state, arguments.delays)
-        cluster.start()
-        cluster.install_kubectl()
-        aws = None if arguments.no_aws else _start_aws(cluster, children, state, arguments)
-        controller = cluster.apply_manifests(not arguments.no_crds)
+        with tools.start_slot():
+            cluster.start()
+            cluster.install_kubectl()
+            aws = None if arguments.no_aws else _start_aws(cluster, children, state, arguments)
+            controller = cluster.apply_manifests(not arguments.no_crds)
         cloud = _describe(cluster, controller, state)
         if aws is not None:
             cloud.update(_aws_description(aws, children, state))

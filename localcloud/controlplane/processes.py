@@ -122,7 +122,7 @@ class ChildProcesses:
                 tail = "\n".join(log.read_text(errors="replace").splitlines()[-15:])
                 raise ProcessExited(f"{name} exited with {process.returncode}; the end of {log}:\n{tail}")
 
-    def wait_until(self, ready, what, timeout=120):
+    def wait_until(self, ready, what, timeout=300):
         """Poll `ready()` until it is true. Fails if a process exits, or after `timeout` seconds."""
         deadline = time.monotonic() + timeout
         while not ready():

@@ -55,6 +55,30 @@ def cache_directory():
     return pathlib.Path(chosen or base) / "instance-manager"
 
 
+@contextlib.contextmanager
+def start_slot():
+    """Lets few local clouds of a user start at a time: as many as there are processors.
+
+    Each start keeps a processor busy for seconds. Many at once would take so long together that requests time out.
+    """
+    count = os.cpu_count() or 1
+    directory = cache_directory()
+    directory.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as files:
+        slots = [files.enter_context(open(directory / f"starting-{number}.lock", "w")) for number in range(count)]
+        while not any(map(_try_lock, slots)):
+            time.sleep(0.1)
+        yield
+
+
+def _try_lock(file):
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
 def _cache_key(parts):
     digest = hashlib.sha256()
     for part in parts:

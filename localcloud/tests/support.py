@@ -72,7 +72,7 @@ class Cloud:
         body is read later."""
         headers = {"Authorization": f"Bearer {token or self['admin_token']}", "Content-Type": content_type}
         data = None if body is None else json.dumps(body)
-        return session().request(method, self["apiserver"] + path, headers=headers, data=data, verify=self.certificate_authority, timeout=30, stream=stream)
+        return session().request(method, self["apiserver"] + path, headers=headers, data=data, verify=self.certificate_authority, timeout=120, stream=stream)
 
     @functools.cached_property
     def certificate_authority(self):

@@ -49,7 +49,7 @@ TIME_SCALE = "0.2"
 SHARED_FLAGS = ("--resync-period", "10s")
 """Flags of the controller that scenarios share: what others change in AWS is seen soon."""
 IPV6_BLOCK = "2600:1f14:abc:de00::/64"
-WAIT = 120
+WAIT = 300
 """How long a test waits for something that should come, in seconds. Nothing is proved by being faster."""
 
 
@@ -300,7 +300,7 @@ class Controller:
     def metrics(self):
         """The text of /metrics."""
         self.cloud.asked.add("metrics")
-        return support.session().get(f"http://127.0.0.1:{self.port}/metrics", timeout=10).text
+        return support.session().get(f"http://127.0.0.1:{self.port}/metrics", timeout=60).text
 
     def wait_config_loaded(self, patience=20):
         """Waits until the present ConfigMap is active, so that a group created next is merged with it.

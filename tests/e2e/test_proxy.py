@@ -25,7 +25,7 @@ def proxied(own_cloud):
     headers = {"Authorization": f"Bearer {cloud['admin_token']}", "Content-Type": "application/json"}
 
     def send(method, path, body=None, stream=False):
-        return requests.request(method, server + path, headers=headers, json=body, stream=stream, timeout=30)
+        return requests.request(method, server + path, headers=headers, json=body, stream=stream, timeout=120)
 
     yield cloud, proxy, send
     proxy.stop()

@@ -13,7 +13,7 @@ from e2e import harness, logs, rotation, test_plan
 
 REVISIONS = f"{harness.GROUPS}/namespaces/instance-manager/boundariesrevisions"
 DEFINITION = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/boundariesrevisions.instancemgr.keikoproj.io"
-ROLLOUT = 180
+ROLLOUT = 400
 """How long a test waits for a step of a rollout, in seconds."""
 
 

@@ -58,7 +58,7 @@ def start_simulator(state, *flags):
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}
     with subprocess.Popen(command, env=environment) as process:
         try:
-            wait_until(lambda: (state / "aws.json").exists() or process.poll() is not None, "the simulator's start", 60)
+            wait_until(lambda: (state / "aws.json").exists() or process.poll() is not None, "the simulator's start", 600)
             yield SimpleNamespace(**json.loads((state / "aws.json").read_text()))
         finally:
             process.kill()
@@ -78,7 +78,7 @@ def other_aws(other_region):
 
 def aws_clients(simulator):
     """A client per service of one simulator."""
-    config = Config(retries={"max_attempts": 0}, read_timeout=10)
+    config = Config(retries={"max_attempts": 0}, read_timeout=60)
     keys = {"aws_access_key_id": "local", "aws_secret_access_key": "local"}
     place = {"endpoint_url": simulator.aws_endpoint, "region_name": simulator.region}
     names = ("autoscaling", "ec2", "iam", "eks", "ssm")

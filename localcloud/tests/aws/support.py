@@ -17,7 +17,7 @@ TRUST = json.dumps(
 )
 NUMBERS = itertools.count(1)
 PLAIN_MOTO = bool(os.environ.get("LOCAL_AWS_PLAIN_MOTO"))
-TIMEOUT = 1.0 if PLAIN_MOTO else 20.0
+TIMEOUT = 1.0 if PLAIN_MOTO else 120.0
 
 
 def wait_until(check, what, seconds=TIMEOUT):
@@ -46,13 +46,13 @@ class Control:
         self.url = url
 
     def get(self, path):
-        return self._checked(requests.get(f"{self.url}/{path}", timeout=10))
+        return self._checked(requests.get(f"{self.url}/{path}", timeout=60))
 
     def post(self, path, **fields):
-        return self._checked(requests.post(f"{self.url}/{path}", json=fields, timeout=10))
+        return self._checked(requests.post(f"{self.url}/{path}", json=fields, timeout=60))
 
     def delete(self, path, **fields):
-        return self._checked(requests.delete(f"{self.url}/{path}", json=fields, timeout=10))
+        return self._checked(requests.delete(f"{self.url}/{path}", json=fields, timeout=60))
 
     @contextlib.contextmanager
     def paused(self):

@@ -93,7 +93,7 @@ def send(simulator, service, body, target=None, path="/"):
         headers["X-Amz-Target"] = target
     request = AWSRequest("POST", simulator.aws_endpoint + path, data=body, headers=headers)
     SigV4Auth(Credentials("local", "local"), service, simulator.region).add_auth(request)
-    return requests.post(request.url, data=body, headers=dict(request.headers), timeout=10)
+    return requests.post(request.url, data=body, headers=dict(request.headers), timeout=60)
 
 
 @pytest.mark.parametrize(
