@@ -35,7 +35,7 @@ bench: ## measure AWS calls, time and memory for 20 to 1,000 groups, for each fe
 	@BENCH=features BENCH_PROFILE=release localcloud/up -- python bench/bench.py
 	@BENCH=others BENCH_PROFILE=release localcloud/up -- python bench/bench.py
 	@BENCH=scale BENCH_PROFILE=release localcloud/up -- python bench/bench.py
-	@BENCH=rollout BENCH_PROFILE=release localcloud/up -- python bench/bench.py
+	@BENCH=rollout BENCH_PROFILE=release localcloud/up --node-timeout 120 -- python bench/bench.py
 
 campaign: ## random worlds, changes and faults: SEED=n [COUNT=n | MINUTES=m] [VARIANTS=n] [SIZE=n | ROLLOUTS=1], or REPLAY=file, or DEFECT=name, or nothing for the fixed seeds
 	@tools/need build local

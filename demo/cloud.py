@@ -15,7 +15,7 @@ from localcloud.controlplane import processes
 GROUPS = "/apis/instancemgr.keikoproj.io/v1alpha1/instancegroups"
 BINARY = pathlib.Path(os.environ["INSTANCE_MANAGER_BIN"])
 # The simulated instances boot in seconds, so the controller's own waits are shortened too.
-TIME_SCALE = "0.2"
+TIME_SCALE = "0.1"
 
 
 class Failed(Exception):

@@ -54,6 +54,8 @@ def _arguments(argv):
                         help="directory for its files; the cloud is ready when DIR/cloud.json exists (default: target/local-cloud, or the next free name)")
     parser.add_argument("--delays", choices=("short", "realistic"), default="short",
                         help="delays of instance boot, node registration and termination, and of node failure detection (default: short)")
+    parser.add_argument("--node-timeout", metavar="SECONDS", type=int,
+                        help="time until a silent node is NotReady; kubelets report four times in it, which thousands of them cannot do in the default time (default: 20, with realistic delays 50)")
     parser.add_argument("--authentication-mode", choices=("CONFIG_MAP", "API_AND_CONFIG_MAP", "API"), default="CONFIG_MAP",
                         help="authentication mode of the EKS cluster: aws-auth, access entries, or both (default: CONFIG_MAP)")
     parser.add_argument("--no-aws", action="store_true", help="start Kubernetes only")
@@ -161,7 +163,7 @@ def _run(programs, state, arguments, command):
     log_progress(f"starting a local cloud in {state}")
     children = processes.ChildProcesses(state / "logs")
     try:
-        cluster = Cluster(programs, children, state, arguments.delays)
+        cluster = Cluster(programs, children, state, arguments.delays, arguments.node_timeout)
         with tools.start_slot():
             cluster.start()
             cluster.install_kubectl()

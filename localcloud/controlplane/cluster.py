@@ -90,15 +90,16 @@ UNCACHED = (
 class Cluster:
     """A control plane with its files under `state`.
 
-    Its processes are `children`, started from `programs`. `delays` is a key of HEARTBEAT_SETTINGS.
+    Its processes are `children`, started from `programs`. `delays` is a key of HEARTBEAT_SETTINGS; `node_timeout` replaces
+    both of its times.
     """
 
-    def __init__(self, programs, children, state, delays):
+    def __init__(self, programs, children, state, delays, node_timeout=None):
         self._programs = programs
         self._children = children
         self._state = state
         self._pki = state / "pki"
-        self._lease, self._grace = HEARTBEAT_SETTINGS[delays]
+        self._lease, self._grace = (node_timeout, node_timeout) if node_timeout else HEARTBEAT_SETTINGS[delays]
         self.tokens = {user: secrets.token_urlsafe(24) for user in USERS}
         self.url = f"https://127.0.0.1:{processes.free_port()}"
         self.ca = self._pki / "apiserver.crt"
