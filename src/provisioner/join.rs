@@ -108,7 +108,7 @@ pub(crate) async fn observe(
             .map_err(ObserveError::Aws)?;
         AccessEntryState::from_entry(found.as_ref(), cluster)
     };
-    Ok(ObservedEntries {
+    let observed = ObservedEntries {
         auth_entry,
         owns_auth_entry,
         is_auth_entry_modified: o.map_roles.is_modified(principal),
@@ -118,7 +118,28 @@ pub(crate) async fn observe(
         peers_have_access_entry: o.group_index.others_have_access_entry(principal, group_key),
         role_id: role_id.map(str::to_owned),
         role_created_at,
-    })
+    };
+    match entry_age.is_zero() || o.is_forecast {
+        true => Ok(observed),
+        false => with_present_entry(o, desired_entry, own_role, observed).await,
+    }
+}
+
+/// The observed entries. An access entry that is to be replaced is read again: the cached answer may be about one of the
+/// controller that a person deleted, and replaced by another one between two listings.
+async fn with_present_entry(
+    o: &Observer<'_>,
+    desired: &NewAccessEntry,
+    own_role: bool,
+    observed: ObservedEntries,
+) -> ObserveResult<ObservedEntries> {
+    let NewAccessEntry { cluster, principal, kind, .. } = desired;
+    if !observed.replaces_access_entry(*kind, own_role) {
+        return Ok(observed);
+    }
+    let found = o.inventory.access_entry(cluster, principal, Duration::ZERO, Duration::ZERO).await;
+    let found = found.map_err(ObserveError::Aws)?;
+    Ok(ObservedEntries { access_entry: AccessEntryState::from_entry(found.as_ref(), cluster), ..observed })
 }
 
 /// The access entry of a role that joins through aws-auth, if it lets no node of the group join: it takes precedence. It
@@ -416,6 +437,46 @@ mod tests {
                 observe_entry(&aws, role, InstanceGroupStatus { managed, ..InstanceGroupStatus::default() }).await;
             assert_eq!(found.is_owned, is_owned, "one list call is enough for an entry that is on record or others'");
         }
+    }
+
+    /// Between two listings, a person deleted the controller's entry and created another one. When the spec asks for Windows
+    /// nodes, the controller would delete the person's entry for what its own one was.
+    #[tokio::test]
+    async fn entry_of_a_person_is_not_replaced_for_what_the_controllers_entry_was() {
+        let (aws, role) = (Arc::new(FakeAws::default()), "arn:aws:iam::1:role/given");
+        let put = |tags: Vec<Tag>| {
+            let entry = AccessEntry { principal: role.into(), kind: "EC2_LINUX".into(), created: None, tags };
+            aws.update(|state| state.access_entries = vec![entry]);
+        };
+        let names = [(tag::CLUSTER_NAME, "demo"), (tag::NAMESPACE, "team"), (tag::INSTANCE_GROUP, "web")];
+        put(names.map(|(key, value)| Tag { key: key.into(), value: value.into() }).to_vec());
+        let cluster = FakeCluster::new(&aws);
+        let observer = Observer { shared_max_cache_age: Duration::from_secs(150), ..cluster.observer() };
+        let entry = NewAccessEntry {
+            cluster: "demo".into(),
+            principal: role.into(),
+            kind: AccessEntryType::Ec2Windows,
+            tags: vec![],
+            own_role: false,
+        };
+        let is_owned = async || {
+            let query = JoinQuery {
+                group_key: "team/web",
+                join_method: JoinMethod::AccessEntries { remove_other: false },
+                aws_auth_entry: &AuthEntry::for_nodes(role, true),
+                access_entry: &entry,
+                own_role: false,
+                role_id: None,
+                role_created_at: None,
+            };
+            match observe(&observer, query, &InstanceGroupStatus::default()).await.expect("an answer").access_entry {
+                AccessEntryState::Present(found) => found.is_owned,
+                other => panic!("{other:?}"),
+            }
+        };
+        assert!(is_owned().await, "it is replaced");
+        put(Vec::new());
+        assert!(!is_owned().await, "it stays, and the conflict is reported");
     }
 
     /// Its nodes cannot join, and the recorded type would hide why for good.

@@ -187,6 +187,46 @@ pub struct ObservedEntries {
     pub role_created_at: Option<Timestamp>,
 }
 
+impl ObservedEntries {
+    /// Whether the access entry is to be replaced by one that lets nodes of the type `needed` join. What was seen of it
+    /// earlier is not sufficient then: a person may have put another entry in its place. `owns_role`: whether the role
+    /// belongs to the group.
+    pub(crate) fn replaces_access_entry(&self, needed: AccessEntryType, owns_role: bool) -> bool {
+        match &self.access_entry {
+            AccessEntryState::Present(entry) => {
+                self.is_of_deleted_role(entry, owns_role) || self.has_replaceable_type(entry, self.access_kind(needed))
+            }
+            AccessEntryState::NotQueried | AccessEntryState::Absent => false,
+        }
+    }
+
+    /// The type of access entry that authorizes all nodes of the role; those of the group need the type `needed`. An access
+    /// entry takes effect at once and overrides the entry in aws-auth.
+    fn access_kind(&self, needed: AccessEntryType) -> AccessEntryType {
+        match needed {
+            AccessEntryType::Ec2Linux if self.allows_windows => AccessEntryType::Ec2Windows,
+            kind => kind,
+        }
+    }
+
+    /// Whether an entry belongs to a deleted role of the same name. Without the controller's tag, the creation times decide:
+    /// EKS accepts an entry only for an existing role, so an older entry is of an earlier one. The entries of a
+    /// group's own role are replaced in either case.
+    fn is_of_deleted_role(&self, entry: &RoleAccessEntry, owns_role: bool) -> bool {
+        match (&entry.role_id, &self.role_id) {
+            (Some(id), Some(current)) if entry.is_owned => id != current,
+            _ => owns_role && entry.created_at.is_some_and(|at| Some(at) < self.role_created_at),
+        }
+    }
+
+    /// Whether an entry of the controller does not let nodes of the type `kind` join, and may be replaced. The type cannot be
+    /// changed. The new one must also allow the nodes of other groups that share the role.
+    fn has_replaceable_type(&self, entry: &RoleAccessEntry, kind: AccessEntryType) -> bool {
+        let is_replaceable = !self.is_shared || supersedes(&entry.kind, kind);
+        entry.is_owned && !kind.allows(&entry.kind) && is_replaceable
+    }
+}
+
 /// Plans the entries of a role from the inputs that they depend on.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct JoinPlanner<'a> {
@@ -330,18 +370,9 @@ impl JoinPlanner<'_> {
         }
     }
 
-    /// The type of access entry that authorizes all nodes of the role. An access entry takes effect at once and
-    /// overrides the entry in aws-auth.
-    fn access_kind(&self) -> AccessEntryType {
-        match self.access_entry.kind {
-            AccessEntryType::Ec2Linux if self.observed.allows_windows => AccessEntryType::Ec2Windows,
-            kind => kind,
-        }
-    }
-
     fn add_access_entry(&self, plan: &mut JoinPlan) {
         let NewAccessEntry { cluster, principal, kind: needed, .. } = self.access_entry;
-        let kind = self.access_kind();
+        let kind = self.observed.access_kind(*needed);
         let to = format!("{} {principal}", kind.as_str());
         let put = |from: &str| {
             let mut entry = NewAccessEntry { kind, ..self.access_entry.clone() };
@@ -357,14 +388,10 @@ impl JoinPlanner<'_> {
                 let of = entry.role_id.as_ref().map_or("of a deleted role".into(), |id| format!("of the role {id}"));
                 plan.steps.extend([self.remove_access_entry().into(), put(&of)]);
             }
-            // The type cannot be changed, so the entry is replaced. The new type must also allow the nodes of other
-            // groups that share the role.
-            AccessEntryState::Present(RoleAccessEntry { kind: found, is_owned: true, .. })
-                if self.role_propagated
-                    && !kind.allows(found)
-                    && (!self.observed.is_shared || supersedes(found, kind)) =>
+            AccessEntryState::Present(entry)
+                if self.role_propagated && self.observed.has_replaceable_type(entry, kind) =>
             {
-                plan.steps.extend([self.remove_access_entry().into(), put(found)]);
+                plan.steps.extend([self.remove_access_entry().into(), put(&entry.kind)]);
             }
             AccessEntryState::Present(RoleAccessEntry { kind: found, .. }) if needed.allows(found) => {}
             AccessEntryState::Present(RoleAccessEntry { kind: found, .. }) => {
@@ -377,14 +404,9 @@ impl JoinPlanner<'_> {
         }
     }
 
-    /// Whether an entry belongs to a deleted role of the same name. Without the controller's tag, the creation times decide:
-    /// EKS accepts an entry only for an existing role, so an older entry is of an earlier one. The entries of a
-    /// group's own role are replaced in either case.
+    /// Whether an entry belongs to a deleted role of the same name.
     fn is_of_deleted_role(&self, entry: &RoleAccessEntry) -> bool {
-        match (&entry.role_id, &self.observed.role_id) {
-            (Some(id), Some(current)) if entry.is_owned => id != current,
-            _ => self.owns_role && entry.created_at.is_some_and(|at| Some(at) < self.observed.role_created_at),
-        }
+        self.observed.is_of_deleted_role(entry, self.owns_role)
     }
 
     /// Removes the controller's entry of the kind that is no longer needed, once the other entry exists.
