@@ -60,3 +60,15 @@ pub(super) async fn reread_outgoing(
     }
     Ok(())
 }
+
+/// A node of a node group that EKS could not create, if the node is or was Ready and the answer of AWS, which may be older,
+/// lacks it.
+pub(super) fn unlisted_node(o: &Observer<'_>, current: &ObservedNodegroup) -> Option<(NodegroupName, String)> {
+    if !current.has_status(NodegroupStatus::CreateFailed) {
+        return None;
+    }
+    let is_listed = |instance: &String| current.members.iter().any(|member| member.instance.id == *instance);
+    let nodes = o.node_index.nodes_of_nodegroup(&current.name().nodegroup);
+    let served = nodes.into_iter().find(|(id, node)| (node.ready || node.was_ready) && !is_listed(id));
+    served.map(|(_, node)| (current.name().clone(), node.name))
+}

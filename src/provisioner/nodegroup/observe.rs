@@ -12,7 +12,7 @@ use super::desired::DesiredSpec;
 use super::drift::immutable_drift;
 use super::health::is_failed;
 use super::issues::{POD_EVICTION_FAILURE, SCALING_GROUP_NOT_FOUND};
-use super::members::{read_members, reread_outgoing};
+use super::members::{read_members, reread_outgoing, unlisted_node};
 use super::names;
 use super::observed::{ObservedNodegroup, ObservedState, partition};
 use super::ownership::{self, Owner, UnprovenNodegroup, to_tags};
@@ -128,6 +128,7 @@ pub(crate) async fn observed_state(
         let is_lost = has_lost_scaling_group(o, found).await?;
         has_failed = is_lost || found.has_status(NodegroupStatus::CreateFailed);
         state.has_lost_scaling_group = is_lost;
+        state.unlisted_nodes.extend(unlisted_node(o, found));
     }
     state.creation_failed_for = o.process_state.track_failed_creation(&id.key(), has_failed, o.now);
     if state.nodegroups.iter().any(|group| !group.nodegroup.issues.is_empty()) {

@@ -65,7 +65,8 @@ pub struct ObservedState {
     pub disowned: Vec<Nodegroup>,
     /// The instances of those node groups, with their nodes; read only while nodes have records of this group.
     pub disowned_members: Vec<NodeInstance>,
-    /// Outgoing node groups of which AWS does not show the scaling group, each with a Ready node that it still has.
+    /// Outgoing node groups of which AWS does not show the scaling group, each with a Ready node that it still has, and the
+    /// current one if EKS could not create it, with a node that served and that AWS does not show.
     pub unlisted_nodes: BTreeMap<NodegroupName, String>,
     /// A matching node group of which nothing proves that it is this group's.
     pub unproven_nodegroup: Option<UnprovenNodegroup>,

@@ -42,7 +42,8 @@ pub(crate) fn creation(
         }
         false => (NodegroupDeletion::CreateFailed, "could not be created", "fix the cause; ", input.lock),
     };
-    let next = match (has_served(failed), lock) {
+    let has_served = has_served(input, failed);
+    let next = match (has_served, lock) {
         (true, _) => format!(
             "the node group is kept because pods may run on its nodes; fix the cause, then delete the node group {name}; it is recreated after that"
         ),
@@ -62,7 +63,7 @@ pub(crate) fn creation(
     } else {
         blue_green::rotation_halted(input, failed, (problem, &next), builder);
     }
-    if has_served(failed) || lock.is_some() {
+    if has_served || lock.is_some() {
         return None;
     }
     if !is_due {
@@ -76,10 +77,11 @@ pub(crate) fn creation(
     None
 }
 
-/// Whether a node of the node group is or was Ready. An instance without a Node never was.
-fn has_served(group: &ObservedNodegroup) -> bool {
+/// Whether a node of the node group is or was Ready, also one that AWS does not show. An instance without a Node never was.
+fn has_served(input: &PlanInput, group: &ObservedNodegroup) -> bool {
     let was_ready = |node: &crate::rotation::NodeView| node.ready || node.was_ready;
-    group.members.iter().any(|m| m.lost_node.is_some() || m.node.as_ref().is_some_and(was_ready))
+    let is_listed = group.members.iter().any(|m| m.lost_node.is_some() || m.node.as_ref().is_some_and(was_ready));
+    is_listed || input.observed.unlisted_nodes.contains_key(group.name())
 }
 
 /// Deletes a node group whose deletion EKS could not finish. EKS cannot make it active again; the controller creates

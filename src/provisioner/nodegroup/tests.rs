@@ -625,6 +625,39 @@ async fn outgoing_nodegroup_stays_while_it_has_ready_nodes_that_aws_does_not_sho
     }
 }
 
+/// Another attempt would delete what EKS could not create completely, with the pods on the nodes that did join. An answer of
+/// AWS may be older than these nodes.
+#[tokio::test]
+async fn failed_nodegroup_with_a_ready_node_that_aws_does_not_show_is_kept() {
+    let resolved = resolved();
+    let name = &resolved.name;
+    let tags: Vec<_> = resolved.ownership_tags.iter().map(|tag| (tag.key.as_str(), tag.value.as_str())).collect();
+    let stub = Arc::new(FakeAws::default());
+    let failed = Nodegroup {
+        status: NodegroupStatus::CreateFailed,
+        scaling_groups: vec!["eks-web".into()],
+        ..nodegroup(name, &tags)
+    };
+    stub.update(|d| _ = d.nodegroups.insert(name.to_string(), failed));
+    let status = json!({"managed": {"nodegroups": [name.to_string()]}});
+    let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+    let deleted = Step::Nodegroup(NodegroupStep::DeleteNodegroup { nodegroup: name.clone() });
+    for (has_node, shows_group) in [(true, false), (true, true), (false, false)] {
+        let shown = shows_group.then(|| ("eks-web".to_owned(), samples::scaling_group("eks-web")));
+        stub.update(|d| d.groups = shown.into_iter().collect());
+        let cluster = FakeCluster::new(&stub);
+        let observer = cluster.observer();
+        if has_node {
+            observer.node_index.apply(&Event::Apply(ready_node("i-1", name, None)));
+        }
+        let mut state = observed_state(&observer, &resolved, &status, None).await.expect("the observed state");
+        state.creation_failed_for = jiff::SignedDuration::from_hours(1);
+        let plan = planned(&resolved, state, &status);
+        let is_deleted = plan.steps.iter().any(|planned| planned.step == deleted);
+        assert_eq!(is_deleted, !has_node, "{has_node} {shows_group}: {plan:?}");
+    }
+}
+
 /// Otherwise each pass of each group would ask for the cluster.
 #[tokio::test]
 async fn cluster_is_read_only_for_another_version_than_that_of_the_nodes() {
