@@ -7,7 +7,7 @@ use crate::plan::ObjectStep;
 
 impl Apply for ObjectStep {
     async fn apply(&self, run: &mut ApplyRun<'_>) -> StepResult {
-        let GroupId { namespace, name, .. } = run.id;
+        let GroupId { namespace, name, uid, .. } = run.id;
         let kube = run.ctx.kube;
         let result = match self {
             ObjectStep::AddFinalizer => kube
@@ -19,7 +19,7 @@ impl Apply for ObjectStep {
                 .await
                 .map(StepOutcome::ObjectUpdated),
             ObjectStep::RemoveFinalizer => {
-                kube.remove_finalizer(namespace, name, run.finalizers).await.map(|()| StepOutcome::Applied)
+                kube.remove_finalizer(namespace, name, uid, run.finalizers).await.map(|()| StepOutcome::Applied)
             }
         };
         result.map_err(StepError::Kube)

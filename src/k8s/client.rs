@@ -82,8 +82,14 @@ impl KubeApi for KubeClient {
         groups::add_finalizer(&self.client, namespace, name, resource_version, present).await
     }
 
-    async fn remove_finalizer(&self, namespace: &str, name: &str, present: &[String]) -> Result<(), KubeError> {
-        groups::remove_finalizer(&self.client, namespace, name, present).await
+    async fn remove_finalizer(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        present: &[String],
+    ) -> Result<(), KubeError> {
+        groups::remove_finalizer(&self.client, namespace, name, uid, present).await
     }
 
     async fn publish(&self, target: &EventTarget, event: &KubeEvent) -> Result<(), KubeError> {

@@ -182,9 +182,15 @@ pub trait KubeApi: Send + Sync {
         present: &[String],
     ) -> Result<String, KubeError>;
 
-    /// Removes only the controller's finalizer from an InstanceGroup whose finalizers are `present`. It is not an error
-    /// if the finalizer or the object no longer exists.
-    async fn remove_finalizer(&self, namespace: &str, name: &str, present: &[String]) -> Result<(), KubeError>;
+    /// Removes only the controller's finalizer from the InstanceGroup with this UID, whose finalizers are `present`. It is
+    /// not an error if the finalizer or the object no longer exists.
+    async fn remove_finalizer(
+        &self,
+        namespace: &str,
+        name: &str,
+        uid: &str,
+        present: &[String],
+    ) -> Result<(), KubeError>;
 
     /// The resourceVersion of an InstanceGroup, read fresh; `None` when it does not exist.
     async fn group_version(&self, namespace: &str, name: &str) -> Result<Option<String>, KubeError>;

@@ -73,11 +73,13 @@ fn add_finalizer_patch(resource_version: &str, present: &[String]) -> Value {
     ])
 }
 
-/// The operations that remove the controller's finalizer; `None` when it is not present.
-fn remove_finalizer_patch(present: &[String]) -> Option<Value> {
+/// The operations that remove the controller's finalizer; `None` when it is not present. Their tests fail if another group has
+/// the name by now.
+fn remove_finalizer_patch(uid: &str, present: &[String]) -> Option<Value> {
     let index = present.iter().position(|name| name == FINALIZER)?;
     let path = format!("/metadata/finalizers/{index}");
     Some(json!([
+        {"op": "test", "path": "/metadata/uid", "value": uid},
         {"op": "test", "path": path, "value": FINALIZER},
         {"op": "remove", "path": path},
     ]))
@@ -118,9 +120,10 @@ pub(super) async fn remove_finalizer(
     client: &Client,
     namespace: &str,
     name: &str,
+    uid: &str,
     present: &[String],
 ) -> Result<(), KubeError> {
-    let Some(operations) = remove_finalizer_patch(present) else {
+    let Some(operations) = remove_finalizer_patch(uid, present) else {
         return Ok(());
     };
     match patch_json(client, namespace, name, operations).await {

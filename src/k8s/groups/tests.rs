@@ -86,14 +86,17 @@ async fn existing_finalizer_is_not_added_again() {
     assert_eq!(calls.lock().unwrap().len(), 0);
 }
 
+/// A process that was paused before this write must not take the finalizer of a group that was created since under the name: a
+/// deletion would leave what it has in AWS.
 #[tokio::test]
 async fn only_own_finalizer_is_removed_at_its_index() {
     let (client, calls) = cluster();
     let present = names(&["a/b", FINALIZER, "c/d"]);
-    remove_finalizer(&client, "team", "web", &present).await.unwrap();
+    remove_finalizer(&client, "team", "web", "u1", &present).await.unwrap();
     assert_eq!(
         calls.lock().unwrap()[0].body,
         json!([
+            {"op": "test", "path": "/metadata/uid", "value": "u1"},
             {"op": "test", "path": "/metadata/finalizers/1", "value": FINALIZER},
             {"op": "remove", "path": "/metadata/finalizers/1"},
         ])
@@ -103,7 +106,7 @@ async fn only_own_finalizer_is_removed_at_its_index() {
 #[tokio::test]
 async fn foreign_finalizers_cause_no_write() {
     let (client, calls) = cluster();
-    remove_finalizer(&client, "team", "web", &names(&["a/b"])).await.unwrap();
+    remove_finalizer(&client, "team", "web", "u1", &names(&["a/b"])).await.unwrap();
     assert_eq!(calls.lock().unwrap().len(), 0);
 }
 
@@ -111,10 +114,10 @@ async fn foreign_finalizers_cause_no_write() {
 async fn changed_finalizers_are_a_conflict_and_a_missing_group_is_success() {
     let present = names(&[FINALIZER]);
     let changed = fake::client(|_| fake::failure(422, "Invalid", "test failed"));
-    let error = remove_finalizer(&changed, "team", "web", &present).await.unwrap_err();
+    let error = remove_finalizer(&changed, "team", "web", "u1", &present).await.unwrap_err();
     assert!(error.is_conflict());
     let gone = fake::client(|_| fake::failure(404, "NotFound", "no such group"));
-    remove_finalizer(&gone, "team", "web", &present).await.unwrap();
+    remove_finalizer(&gone, "team", "web", "u1", &present).await.unwrap();
 }
 
 fn event_target() -> EventTarget {
