@@ -7,11 +7,11 @@ use super::context::Context;
 use super::planner::Planning;
 use super::report;
 use crate::api::{InstanceGroup, group_id};
-use crate::apply::{Applied, Applier, apply};
+use crate::apply::{Applied, Applier, StepError, apply};
 use crate::plan::{Plan, PlannedStep, Step};
 
-/// Applies a plan. `was_blocked`: the rollout blocked the group before it was planned, so the plan starts no
-/// replacement. Returns `None` when this process may no longer write: the new leader then reports on the group.
+/// Applies a plan, as far as this process may write. `was_blocked`: the rollout blocked the group before it was planned, so the
+/// plan starts no replacement.
 pub(super) async fn apply_plan(
     group: &InstanceGroup,
     plan: Plan,
@@ -19,7 +19,7 @@ pub(super) async fn apply_plan(
     was_blocked: bool,
     ctx: &Context,
     now: Timestamp,
-) -> Option<Applied> {
+) -> Applied {
     let request_write = || ctx.request_write();
     let (stores, planner) = (&ctx.stores, &ctx.planner);
     let rollout_block = |step: &Step| match was_blocked {
@@ -45,8 +45,7 @@ pub(super) async fn apply_plan(
     };
     let resource_version = group.resource_version().unwrap_or_default();
     let finalizers = group.metadata.finalizers.clone().unwrap_or_default();
-    let applied = apply(&applier, &group_id(group), &resource_version, &finalizers, plan).await;
-    ctx.request_write().then_some(applied)
+    apply(&applier, &group_id(group), &resource_version, &finalizers, plan).await
 }
 
 /// Removes steps that would repeat an ineffective write too early, and adds the condition about such writes. Returns a
@@ -67,27 +66,58 @@ pub(super) fn suppress_repetitions(planned: &mut Planning, key: &str, ctx: &Cont
     fingerprint
 }
 
-/// Remembers the steps that were applied.
+/// Remembers the steps that were applied, also when this process may not write any more: it may be the leader again soon.
 pub(super) fn record_writes(key: &str, applied: &Applied, ctx: &Context, now: Timestamp) {
+    let state = &ctx.planner.process_state;
+    if let Some(version) = &applied.resource_version {
+        state.own_writes(key, |own| own.record(version, Timestamp::now()));
+    }
     let steps = applied.plan.steps[..applied.steps_done].iter().enumerate();
-    // A failed call may have been performed although its response was lost.
-    let tried =
-        applied.plan.steps.iter().take(applied.steps_done + 1).filter(|planned| planned.step.removes_instance());
+    // A failed call may have been performed although its response was lost. One that this process may not make was not.
+    let tried = applied.steps_done + usize::from(!matches!(applied.error, Some(StepError::MayNotWrite)));
+    let tried = || applied.plan.steps.iter().take(tried);
     // A call that AWS refused because of a scaling activity removed nothing.
     let may_have_removed = |(index, planned): (usize, &PlannedStep)| {
         planned.step.removes_from_service() && !applied.unchanged_steps.contains(&index)
     };
-    if applied.plan.steps.iter().take(applied.steps_done + 1).enumerate().any(may_have_removed) {
-        ctx.planner.process_state.record_node_removal(key, Some(now));
+    if tried().enumerate().any(may_have_removed) {
+        state.record_node_removal(key, Some(now));
     }
-    for instance in tried.filter_map(|planned| planned.step.info().fields().instance).collect::<Vec<_>>() {
-        ctx.planner.process_state.lost_instances(key, |known| known.record_own(&instance));
+    let removals = tried().filter(|planned| planned.step.removes_instance());
+    for instance in removals.filter_map(|planned| planned.step.info().fields().instance).collect::<Vec<_>>() {
+        state.lost_instances(key, |known| known.record_own(&instance));
     }
     let effective = steps.filter(|(index, planned)| !report::had_no_effect(*index, &planned.step, applied));
-    ctx.planner.process_state.group_writes(key, |writes| {
+    state.group_writes(key, |writes| {
         writes.record(effective.map(|(_, planned)| planned), now);
         if applied.is_complete() {
             writes.record_events(&applied.plan.events, now);
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::api::InstanceGroupSpec;
+    use crate::controller::fake;
+    use crate::plan::{NodeStep, Outcome, PlanBuilder};
+
+    /// Otherwise the rotation takes the next node although AWS launches no replacement of this one.
+    #[tokio::test]
+    async fn termination_before_a_pause_of_all_writes_is_remembered() {
+        let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+        for (steps_done, is_removed) in [(1, true), (0, false)] {
+            let test = fake::context(crate::k8s::fake::client(|call| panic!("unexpected call: {call:?}")));
+            let mut builder = PlanBuilder::with_outcome(Outcome::Converged);
+            let (scaling_group, instance, node) = ("asg".into(), "i-1".into(), None);
+            builder.push(NodeStep::Terminate { scaling_group, instance, node, decrement_desired: false });
+            let (plan, error) = (builder.build(&id, None), Some(StepError::MayNotWrite));
+            let applied = Applied { steps_done, error, resource_version: Some("8".into()), ..Applied::new(plan) };
+            record_writes("team/web", &applied, &test.ctx, Timestamp::UNIX_EPOCH);
+            let state = &test.ctx.planner.process_state;
+            assert_eq!(state.last_node_removal("team/web").is_queried(), is_removed, "{steps_done}");
+            assert_eq!(state.own_writes("team/web", |own| own.last_version()), Some(8), "the status was written");
+        }
+    }
 }

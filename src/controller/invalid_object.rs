@@ -74,10 +74,9 @@ async fn stop_invalid_rotation(stored: &GroupObject, ctx: &Context) -> Result<Ac
     let observer = planner.observer(&context, requeue::max_cache_age(planner.settings.timing.poll_interval), now);
     let rejected = blocked_plan(&id, StalledReason::InvalidSpec, report::INVALID_OBJECT.to_owned());
     let plan = planner.stop_rotation(&id, &status, &context, &observer, rejected).await;
-    if let Some(applied) = apply_plan(&group, plan, "", true, ctx, now).await {
-        for event in &report::report(&status, &applied, None, &rfc3339(now)).step_events {
-            publish_event(&event_target(&group.metadata), event, ctx).await;
-        }
+    let applied = apply_plan(&group, plan, "", true, ctx, now).await;
+    for event in &report::report(&status, &applied, None, &rfc3339(now)).step_events {
+        publish_event(&event_target(&group.metadata), event, ctx).await;
     }
     Ok(Action::requeue(planner.settings.timing.poll_interval.unsigned_abs()))
 }

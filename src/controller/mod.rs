@@ -50,7 +50,7 @@ pub(crate) use context::{Context, Error, group_key};
 use failed_steps::record_failed_step;
 use invalid_object::report_invalid_object;
 use preconditions::{Precondition, check_preconditions, check_source};
-use status_update::{record_metrics, update_status};
+use status_update::{publish_step_events, record_metrics, update_status};
 
 /// Reconciles one group. Each reconcile is its own task, so that groups are reconciled on all cores.
 pub(crate) async fn reconcile(stored: Arc<GroupObject>, ctx: Arc<Context>) -> Result<Action, Error> {
@@ -120,10 +120,14 @@ async fn run_pass(group: &InstanceGroup, key: &str, ctx: &Arc<Context>, now: Tim
     let old_status = group.status.clone().unwrap_or_default();
     let mut planned = plan_or_report_failure(group, key, context, &old_status, ctx, now).await?;
     let spec_fingerprint = adjust_plan(group, key, &old_status, &mut planned, ctx, now);
-    let Some(applied) = apply_plan(group, planned.plan, &spec_fingerprint, was_blocked, ctx, now).await else {
-        return Ok(Action::await_change());
-    };
+    let applied = apply_plan(group, planned.plan, &spec_fingerprint, was_blocked, ctx, now).await;
     record_writes(key, &applied, ctx, now);
+    if !ctx.request_write() {
+        // The next pass reports on the group, but not on these steps.
+        let report = report(&old_status, &applied, planned.boundaries.as_ref(), &rfc3339(now));
+        publish_step_events(group, &applied, &report, ctx).await;
+        return Ok(Action::await_change());
+    }
     let cluster = planned.snapshot.as_ref().map(|snapshot| snapshot.cluster());
     record_failed_step(key, spec_fingerprint, planned.denied_read, cluster, &applied, ctx, now).await;
     let report = report(&old_status, &applied, planned.boundaries.as_ref(), &rfc3339(now));

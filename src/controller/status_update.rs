@@ -68,19 +68,9 @@ async fn write_report(
 ) -> Result<(), Error> {
     let planner = &ctx.planner;
     let mut version = applied.resource_version.clone().or(group.resource_version()).unwrap_or_default();
-    if applied.resource_version.is_some() {
-        planner.process_state.own_writes(key, |own| own.record(&version, Timestamp::now()));
-    }
     let (namespace, name) = (group.namespace().unwrap_or_default(), group.name_any());
     let target = event_target(&group.metadata);
-    // The log has a line for each step already.
-    for event in &report.step_events {
-        let is_of_plan = applied.plan.events.contains(event);
-        publish(&target, event, ctx, if is_of_plan { EventLog::Log } else { EventLog::LoggedBefore }).await;
-    }
-    for ObjectEvent { object, event } in &report.object_events {
-        publish(&object_target(object), event, ctx, EventLog::LoggedBefore).await;
-    }
+    publish_step_events(group, applied, report, ctx).await;
     // Publishing takes time, in which the Lease may expire.
     if !ctx.request_write() {
         return Ok(());
@@ -101,6 +91,19 @@ async fn write_report(
         planner.process_state.set_finalized(key, &target.uid);
     }
     Ok(())
+}
+
+/// Publishes the events of the applied steps. They hold whatever becomes of the status.
+pub(super) async fn publish_step_events(group: &InstanceGroup, applied: &Applied, report: &Report, ctx: &Context) {
+    let target = event_target(&group.metadata);
+    // The log has a line for each step already.
+    for event in &report.step_events {
+        let is_of_plan = applied.plan.events.contains(event);
+        publish(&target, event, ctx, if is_of_plan { EventLog::Log } else { EventLog::LoggedBefore }).await;
+    }
+    for ObjectEvent { object, event } in &report.object_events {
+        publish(&object_target(object), event, ctx, EventLog::LoggedBefore).await;
+    }
 }
 
 /// Publishes the events of transitions, and logs the problems that ended.

@@ -56,7 +56,7 @@ pub struct Report {
     pub stalled: Option<StalledReason>,
 }
 
-/// Builds the report of an applied plan. `now` is in RFC 3339.
+/// Builds the report of an applied plan; only of its steps, if this process may not write any more. `now` is in RFC 3339.
 pub fn report(
     old: &InstanceGroupStatus,
     applied: &Applied,
@@ -64,7 +64,8 @@ pub fn report(
     now: &str,
 ) -> Report {
     if matches!(applied.error, Some(StepError::MayNotWrite)) {
-        return Report::default();
+        let (step_events, object_events) = (step_events(applied), object_events(applied, false));
+        return Report { step_events, object_events, ..Report::default() };
     }
     let outcome = reported_outcome(applied);
     let mut step_events = step_events(applied);

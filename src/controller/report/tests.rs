@@ -215,3 +215,18 @@ fn next_problem_of_the_same_kind_has_an_event_after_an_edit() {
     assert_eq!(event(&first, &stalled(2, "version 1.33 is too new")), None);
     assert_eq!(event(&first, &stalled(1, "retried at 12:00")), None, "only a person's edit is news");
 }
+
+/// Another controller begins to write right after a step. The next pass would not tell of the step, as it finds it done.
+#[test]
+fn steps_before_a_pause_of_all_writes_are_reported() {
+    let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+    let mut builder = PlanBuilder::with_outcome(Outcome::Converged);
+    builder.push(IamStep::UpdateTrustPolicy { role: "pods".into(), policy: "{}".into() });
+    builder.push(IamStep::UpdateTrustPolicy { role: "others".into(), policy: "{}".into() });
+    let (plan, error) = (builder.build(&id, None), Some(StepError::MayNotWrite));
+    let applied = Applied { steps_done: 1, error, ..Applied::new(plan) };
+    let report = report(&InstanceGroupStatus::default(), &applied, None, "2026-01-02T00:00:00Z");
+    let messages: Vec<_> = report.step_events.iter().map(|event| event.message.as_str()).collect();
+    assert_eq!(messages, ["changed the trust policy of pods"]);
+    assert_eq!((report.patch, report.outcome), (None, None), "the next pass reports on the group");
+}
