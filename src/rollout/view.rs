@@ -169,7 +169,11 @@ impl RolloutView {
         let sorted = sorted(revisions);
         let object = sorted.iter().rev().find(|revision| has_texts(revision, &active.revision))?;
         let images = images_by_name(&sorted);
-        let status = object.status.clone().unwrap_or_default();
+        let mut status = object.status.clone().unwrap_or_default();
+        let is_overtaken = is_overtaken(object, &sorted);
+        if is_overtaken {
+            status.phase = Some(RolloutPhase::Superseded);
+        }
         let (policy, policy_problem, is_retained_policy) =
             match active.boundaries.as_ref().and_then(|found| found.rollout.clone()) {
                 Some(policy) => (policy, None, false),
@@ -235,6 +239,7 @@ impl RolloutView {
         };
         let has_returned = matches!(status.phase, Some(RolloutPhase::Returning | RolloutPhase::Aborted));
         let order_problem = order_problem.filter(|_| !is_over && !has_returned);
+        let order_problem = order_problem.or_else(|| is_overtaken.then(|| DELETED_REVISION.to_owned()));
         let (mut stored, mut unreadable) = (BTreeMap::new(), BTreeMap::new());
         for revision in &sorted {
             match parsed(revision) {
@@ -368,6 +373,14 @@ impl RolloutView {
         sorted(stored).last().is_some_and(|newest| newest.metadata.name.as_ref() == Some(&self.target.name))
     }
 
+    /// Whether a user deleted the newest stored revision, and an older one with the same texts stands for it. What that one
+    /// has recorded is about a rollout that ended long ago.
+    pub(crate) fn is_overtaken_in(&self, stored: &[BoundariesRevision]) -> bool {
+        let sorted = sorted(stored);
+        let object = sorted.iter().find(|revision| revision.metadata.name.as_ref() == Some(&self.target.name));
+        object.is_some_and(|object| is_overtaken(object, &sorted))
+    }
+
     /// What a user does about a target that was aborted.
     pub(crate) fn remedy_of_return(&self) -> &'static str {
         match self.is_image_change() {
@@ -429,6 +442,16 @@ fn retained_policy(object: &BoundariesRevision) -> Option<(Arc<RolloutPolicy>, O
         Err(error) => Some((empty_policy()?, Some(unreadable_policy(object, &error)))),
     }
 }
+
+/// Whether the rollout of a newer revision has begun. One that has not begun was replaced in the ConfigMap before that, and
+/// ends no other rollout.
+fn is_overtaken(object: &BoundariesRevision, sorted: &[&BoundariesRevision]) -> bool {
+    sorted.iter().any(|revision| revision.spec.number > object.spec.number && phase_of(revision).is_some())
+}
+
+/// Why no group switches to what an older revision has as well.
+const DELETED_REVISION: &str =
+    "the BoundariesRevision of this content was deleted; the controller stores it again when the ConfigMap is valid";
 
 /// The older revisions whose rollout was under way when the target came, newest first.
 fn superseded_by(target: &BoundariesRevision, sorted: &[&BoundariesRevision]) -> Vec<Superseded> {

@@ -211,6 +211,10 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
         // A user deleted the newest revision. The rollout of an older one with the same texts is not its rollout.
         return revisions::store_again(&active, ctx).await;
     }
+    if view.is_overtaken_in(&stored) {
+        // The same, while the ConfigMap cannot be used and nothing is stored. Groups keep the view until then.
+        return Ok(());
+    }
     if polled.target != view.target.name {
         // An edit that changes nothing of a group gives it no more time.
         let patience = std::mem::take(&mut polled.patience);

@@ -370,3 +370,39 @@ fn revert_of_a_change_that_never_began_waits_for_no_delay() {
     cluster.run(10);
     assert_eq!((cluster.newest().as_str(), cluster.phase("r3")), ("r3", RolloutPhase::Complete));
 }
+
+/// Nothing is stored while the ConfigMap is broken. A user who deletes the revision under way must not bring back what
+/// became of an older one with the same texts: its return, or its open waves.
+#[test]
+fn deleted_revision_is_not_continued_as_an_older_one_with_the_same_texts() {
+    for aborts in [true, false] {
+        let mut cluster = two_waves();
+        cluster.image = "ami-2".into();
+        cluster.run_until(|cluster| soaks_first_wave(cluster, "r2"));
+        cluster.revision("r2").spec.orders.aborted = aborts;
+        cluster.run_until_stable();
+        for image in ["ami-3", "ami-4"] {
+            cluster.image = image.into();
+            cluster.run_until_stable();
+        }
+        cluster.image = "ami-2".into();
+        cluster.run_until(|cluster| soaks_first_wave(cluster, "r5"));
+        assert_eq!(cluster.images(), ["ami-2", "ami-4"]);
+        cluster.revisions.retain(|revision| revision.metadata.name.as_deref() != Some("r5"));
+        for problem in [None, Some("it is broken".to_owned())] {
+            let mut cluster = cluster.clone();
+            cluster.config_problem = problem;
+            let view = cluster.view().expect("a rollout");
+            assert_eq!(view.target.name, "r2");
+            (0..2).for_each(|index| cluster.reconcile(index, &view));
+            assert_eq!(cluster.images(), ["ami-2", "ami-4"], "aborted before: {aborts}");
+            assert_eq!(cluster.groups[1].waits, Some(WaitReason::ConfigMapUnusable));
+        }
+        cluster.run_until_stable();
+        assert_eq!((cluster.phase("r5"), cluster.images()), (RolloutPhase::Complete, vec!["ami-2".to_owned(); 2]));
+    }
+}
+
+fn soaks_first_wave(cluster: &SimulatedCluster, revision: &str) -> bool {
+    cluster.waves(revision).first().is_some_and(|(_, state)| *state == WaveState::Soaking)
+}

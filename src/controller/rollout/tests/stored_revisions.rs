@@ -58,6 +58,38 @@ async fn deleted_revision_is_stored_again_although_an_older_one_has_its_texts() 
     assert_eq!(test.ctx.stores.rollout.view().map(|view| view.target.name.clone()).as_deref(), Some("r4"));
 }
 
+/// The same while the ConfigMap cannot be used, so that nothing is stored again: groups keep the rollout that they know.
+#[tokio::test]
+async fn deleted_revision_changes_no_rollout_while_the_config_map_is_missing() {
+    let map = |image: &str| -> BTreeMap<String, String> {
+        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
+        [("rollout".to_owned(), "waves: [{name: all}]".to_owned()), ("defaults".to_owned(), defaults)].into()
+    };
+    let stored = |number: i64, image: &str, phase: RolloutPhase| {
+        let (name, hash) = (format!("r{number}"), crate::boundaries::content_hash(&map(image)));
+        let spec = BoundariesRevisionSpec { number, hash, data: map(image), ..BoundariesRevisionSpec::default() };
+        let mut revision = BoundariesRevision::new(&name, spec);
+        revision.status.get_or_insert_default().phase = Some(phase);
+        revision.metadata.resource_version = Some("1".into());
+        revision
+    };
+    use RolloutPhase::{Aborted, Complete};
+    let items = json!([stored(1, "ami-1", Complete), stored(2, "ami-2", Aborted), stored(3, "ami-1", Complete)]);
+    let test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
+        ("GET", path) if path.ends_with("/boundariesrevisions") => {
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+        }
+        _ => panic!("unexpected call: {call:?}"),
+    }));
+    test.ctx.stores.boundaries.set(select_active(None, Some(&map("ami-2")), true).0);
+    let known = Arc::new(open_rollout("waves: [{name: all}]"));
+    test.ctx.stores.rollout.set_view(Some(known.clone()));
+    let (trigger, mut polled) = (crate::controller::trigger::Trigger::new(test.ctx.clone()), Default::default());
+    super::super::poll(&test.ctx, &trigger, &mut polled).await.expect("the API server answers");
+    let view = test.ctx.stores.rollout.view().expect("a rollout");
+    assert!(Arc::ptr_eq(&known, &view), "{:?}", view.phase());
+}
+
 /// The key `rollout` is lost in the middle of a rollout, and a user deletes the revision, which has the only copy of the
 /// policy. The groups must not be released: the revision is stored again with the policy.
 #[tokio::test]
