@@ -261,7 +261,8 @@ fn set_cuts(view: &RolloutView, summary: &GroupSummary, waves: &mut [WaveStatus]
 fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
     let (view, mut ready, mut is_next) = (input.view, vec![], true);
     let can_open = !view.orders.paused && view.config_problem.is_none();
-    for ((wave, found), status) in view.policy.waves.iter().zip(&input.summary.waves).zip(waves) {
+    let found_waves = view.policy.waves.iter().zip(&input.summary.waves);
+    for (index, ((wave, found), status)) in found_waves.zip(waves).enumerate() {
         let is_busy = found.waiting > 0 || found.rolling > 0;
         let fails = found.failed > wave.max_failures.resolve(found.groups) && !view.is_skipped(&wave.name);
         let is_waiting = status.state == Some(WaveState::Waiting);
@@ -280,6 +281,11 @@ fn step_waves(input: &ProgressInput, waves: &mut [WaveStatus]) -> Vec<String> {
                 status.state = Some(WaveState::Open);
                 status.opened = Some(rfc3339(input.now));
             }
+        }
+        // A wave that opened out of turn, while the revision was urgent, is open for its tenants from now on.
+        let comes_in_turn = is_next && !is_urgent && view.wave_state(index) == WaveState::Waiting;
+        if status.state == Some(WaveState::Open) && comes_in_turn {
+            status.opened = Some(rfc3339(input.now));
         }
         if status.state == Some(WaveState::Open) && !is_busy && !fails {
             status.state = Some(WaveState::Soaking);

@@ -548,24 +548,25 @@ fn window_of_a_tenant_counts_until_the_deadline() {
     assert_eq!(cluster.images()[0], "ami-2");
 }
 
-/// An emergency ends at its time, and what has not begun until then goes through the waves.
+/// An emergency ends at its time, and what has not begun until then goes through the waves. Its tenant may defer it from the
+/// time at which its wave opens in its turn.
 #[test]
 fn urgency_that_ends_in_the_middle_leaves_the_rest_to_the_waves() {
-    let mut cluster = afternoon(&format!("urgentUntil: 2026-08-20T15:03:00Z\n{CANARY}"));
-    cluster.group("a").locked = true;
+    let groups = vec![canary("c"), group("a"), group("b")];
+    let mut cluster = SimulatedCluster::new(CANARY, groups);
+    let waves = "waves: [{name: canary, namespaces: 'rollout/wave = canary', soak: 10m}, {name: rest, atOnce: 1}]";
+    let urgent_until = cluster.now + SignedDuration::from_secs(50);
+    cluster.policy = Some(format!("urgentUntil: {urgent_until}\ndeferral: [{{namespaces: '*', max: 5m}}]\n{waves}"));
+    cluster.group("b").annotations.insert(annotation::DEFER_UNTIL.to_owned(), "2099-01-01T00:00:00Z".to_owned());
     cluster.image = "ami-2".into();
-    cluster.run_until_time(at("2026-08-20T15:03:30Z"));
-    cluster.group("a").locked = false;
-    cluster.groups[1].log.clear();
+    cluster.run(10);
+    assert_eq!(cluster.images(), ["ami-2", "ami-2", "ami-1"], "{:?}", cluster.waves("r2"));
+    assert_eq!(cluster.groups[2].waits, Some(WaitReason::WaveNotOpen), "the canary soaks");
+    cluster.run_until(|cluster| cluster.waves("r2")[0].1 == WaveState::Passed);
     cluster.run(4);
-    assert_eq!(
-        (cluster.images()[0].as_str(), cluster.groups[1].wave_images().len()),
-        ("ami-2", 0),
-        "{:?}",
-        cluster.waves("r2")
-    );
+    assert_eq!((cluster.images()[2].as_str(), cluster.groups[2].waits), ("ami-1", Some(WaitReason::Deferred)));
     cluster.run_until_stable();
-    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 2], RolloutPhase::Complete));
+    assert_eq!((cluster.images(), cluster.phase("r2")), (vec!["ami-2".to_owned(); 3], RolloutPhase::Complete));
 }
 
 /// A time that has passed, or a halt, is not an emergency.
