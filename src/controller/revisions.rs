@@ -3,14 +3,16 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
+use jiff::Timestamp;
 use k8s_openapi::api::core::v1::ConfigMap;
 use kube::ResourceExt;
 
-use super::context::Context;
+use super::context::{Context, group_key};
 use crate::api::names::CHANGE_CAUSE;
 use crate::api::{GroupObject, InstanceGroupStatus, RevisionSource, rfc3339};
 use crate::boundaries::active::ActiveBoundaries;
 use crate::boundaries::{DEFAULT_HISTORY, content_hash};
+use crate::index::cache_state::CacheState;
 use crate::k8s::{KubeApi, KubeError};
 use crate::rollout::{
     Current, History, HistoryStep, UsedNumbers, has_texts, next_step, sorted, used_numbers as numbers_in_status,
@@ -69,12 +71,13 @@ pub(crate) async fn store(
 /// Which part of the history is kept: by the policy, and by the revisions that the status of a group names.
 pub(crate) fn history(active: &ActiveBoundaries, ctx: &Context) -> History {
     let policy = active.rollout();
-    let (needed, has_unknown_needs) = needs(&ctx.stores.groups.state());
+    let groups = ctx.stores.groups.state();
+    let (needed, has_unknown_needs) = needs(&groups);
     History {
         release: policy.and_then(|policy| policy.release.clone()).unwrap_or_default(),
         kept: policy.map_or(DEFAULT_HISTORY, |policy| policy.history),
         needed,
-        has_unknown_needs,
+        has_unknown_needs: has_unknown_needs || groups.iter().any(|group| is_behind(group, ctx)),
         policy_under_way: ctx.stores.rollout.view().and_then(|view| view.policy_under_way()),
         used_numbers: used_numbers(ctx),
     }
@@ -112,6 +115,14 @@ fn needs(groups: &[Arc<GroupObject>]) -> (BTreeSet<String>, bool) {
         needed.extend(status.rollout.and_then(|record| record.previous));
     }
     (needed, has_unknown_needs)
+}
+
+/// Whether the cache does not show what the controller wrote to a group: the revision to which it has just switched.
+fn is_behind(group: &GroupObject, ctx: &Context) -> bool {
+    let (version, now) = (group.resource_version(), Timestamp::now());
+    let process_state = &ctx.planner.process_state;
+    let state = process_state.own_writes(&group_key(group), |own| own.cache_state(version.as_deref(), now));
+    state != CacheState::Current
 }
 
 /// Stores the active content again, which a user deleted. Its rollout begins again with the first wave.
@@ -259,6 +270,27 @@ mod tests {
             let (needs, has_unknown_needs) = found(group);
             assert_eq!((hashes(needs).as_str(), has_unknown_needs), (needed, is_unknown));
         }
+    }
+
+    /// The watch does not deliver that a group has just switched. The revision that it has by now must not be deleted: nothing
+    /// would be changed of the group until its wave of the next one.
+    #[tokio::test]
+    async fn nothing_is_deleted_while_the_cache_does_not_show_a_switch() {
+        let client = crate::k8s::fake::client(|call| panic!("unexpected call: {call:?}"));
+        let mut test = crate::controller::fake::context(client);
+        let web: GroupObject = serde_json::from_value(json!({
+            "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup",
+            "metadata": {"name": "web", "namespace": "team", "resourceVersion": "7"}, "spec": {},
+        }))
+        .expect("an object");
+        let event = kube::runtime::watcher::Event::Apply(web);
+        test.groups.as_mut().expect("a writer").apply_watcher_event(&event);
+        let has_unknown_needs = || history(&ActiveBoundaries::default(), &test.ctx).has_unknown_needs;
+        assert!(!has_unknown_needs());
+        test.ctx.planner.process_state.own_writes("team/web", |own| own.record("9", Timestamp::now()));
+        assert!(has_unknown_needs());
+        test.ctx.planner.process_state.own_writes("team/web", |own| own.record("7", Timestamp::now()));
+        assert!(!has_unknown_needs(), "the cache shows it");
     }
 
     /// The person on call reads why the content changed. Another annotation would make a GitOps tool delete the revision.
