@@ -17,6 +17,7 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
+use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -272,7 +273,12 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     });
     images::add_first_resolved(ctx, &view, &mut progress.status.images);
     polled.ready = progress.ready;
-    polled.record_soaks(&view.status, &progress.status, now);
+    let since_jump = ctx.planner.process_state.clock_jumps(|clocks| {
+        let instant = Instant::now().into_std();
+        clocks.observe(Timestamp::now(), instant);
+        clocks.since_jump(instant)
+    });
+    polled.record_soaks(&view.status, &progress.status, since_jump, now);
     let changed = is_transition(&view.status, &progress.status);
     let written = write(ctx, &view, &recorded, &progress.status, polled, now).await;
     polled.keep_stop(&written, &progress.status);
@@ -327,11 +333,18 @@ async fn report_refusal(
 }
 
 impl PollState {
-    fn record_soaks(&mut self, before: &BoundariesRevisionStatus, after: &BoundariesRevisionStatus, now: Timestamp) {
-        // The soak of a wave whose groups were done with an earlier revision continues.
+    /// Records which waves have begun to soak. `since_jump`: how long ago the wall clock jumped forward, if it did.
+    fn record_soaks(
+        &mut self,
+        before: &BoundariesRevisionStatus,
+        after: &BoundariesRevisionStatus,
+        since_jump: Option<Duration>,
+        now: Timestamp,
+    ) {
+        // The soak of a wave whose groups were done with an earlier revision continues. A jump is no time that passed.
         let begun = |settled: &str| {
-            let age = now.duration_since(settled.parse().ok()?);
-            Instant::now().checked_sub(age.try_into().ok()?)
+            let age: Duration = now.duration_since(settled.parse().ok()?).try_into().ok()?;
+            Instant::now().checked_sub(since_jump.map_or(age, |since| age.min(since)))
         };
         for wave in &after.waves {
             let old = before.waves.iter().find(|old| old.name == wave.name);

@@ -407,3 +407,22 @@ fn number_of_groups_that_keep_a_wave_soaking_is_no_transition() {
     assert!(!changes(WaveState::Soaking, Some("1 of its groups"), Some("2 of its groups")));
     assert!(changes(WaveState::Waiting, None, Some("an approval")), "users wait for that");
 }
+
+/// The clock of the node is set ahead while a canary soaks, and a small edit brings the next revision, with which the soak
+/// continues. The time that did not pass must not end the soak.
+#[test]
+fn soak_that_continues_does_not_count_a_jump_of_the_clock() {
+    let now: Timestamp = "2026-08-20T12:00:00Z".parse().expect("a time");
+    let status = |settled: Option<Timestamp>| crate::api::BoundariesRevisionStatus {
+        waves: vec![WaveStatus { name: "canary".into(), settled: settled.map(rfc3339), ..WaveStatus::default() }],
+        ..Default::default()
+    };
+    for (since_jump, expected) in [(None, 90), (Some(30), 30), (Some(300), 90)] {
+        let mut polled = super::super::PollState::default();
+        let since_jump = since_jump.map(std::time::Duration::from_secs);
+        let settled = now - SignedDuration::from_secs(90);
+        polled.record_soaks(&status(None), &status(Some(settled)), since_jump, now);
+        let soaked = polled.soaks["canary"].elapsed().as_secs();
+        assert!((expected..expected + 20).contains(&soaked), "{soaked} s, jumped {since_jump:?} ago");
+    }
+}
