@@ -239,3 +239,15 @@ fn urgent_revision_halts_when_a_group_fails_on_it() {
     cluster.run_until_stable();
     assert_eq!(cluster.phase("r2"), RolloutPhase::Halted);
 }
+
+/// Users who skip a wave have decided about its failures: a failed group returns, and the other waves continue.
+#[test]
+fn failure_in_a_skipped_wave_halts_nothing() {
+    let mut cluster = SimulatedCluster::new(CANARY, vec![canary("c"), group("a")]);
+    cluster.group("c").bad_images.insert("ami-2".into());
+    cluster.image = "ami-2".into();
+    cluster.store();
+    cluster.revision("r2").spec.orders.skipped = vec!["canary".into()];
+    cluster.run_until_stable();
+    assert_eq!((cluster.phase("r2"), cluster.images()), (RolloutPhase::Complete, vec!["ami-1".into(), "ami-2".into()]));
+}
