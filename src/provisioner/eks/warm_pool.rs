@@ -178,7 +178,7 @@ fn display_sizes(sizes: &WarmSizes) -> String {
 
 /// Replaces outdated warm instances, for which the rotation of nodes has to wait.
 pub(crate) fn rotate_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut PlanBuilder) -> WarmPoolRotation {
-    let (Some(pool), Some(_)) = (&input.observed.warm_instances, &group.warm_pool) else {
+    let (Some(pool), Some(shown)) = (&input.observed.warm_instances, &group.warm_pool) else {
         return WarmPoolRotation::Done;
     };
     if input.resolved.desired.warm_pool.is_none() {
@@ -186,7 +186,9 @@ pub(crate) fn rotate_pool(input: &PlanInput, group: &ScalingGroup, builder: &mut
     }
     let old = outdated_instances(input.resolved, input.observed, input.status);
     if old.is_empty() {
-        let version_key = current_version_key(input.resolved, group, input.status, input.now);
+        // A list that is older than the size lacks instances, which may be outdated. A later pass reads it again.
+        let is_complete = shown.size.is_none_or(|size| usize::try_from(size).unwrap_or(0) <= pool.len());
+        let version_key = current_version_key(input.resolved, group, input.status, input.now).filter(|_| is_complete);
         if let (Some(template), Some(key)) = (builder.status_update.fields.get_mut("template"), version_key) {
             template["warmPool"] = json!(key);
         }

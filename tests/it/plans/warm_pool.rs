@@ -324,3 +324,16 @@ fn record_of_another_version_ends_while_the_pool_is_outdated() {
     let current = with_outdated_pool(vec![warm_instance("i-8", "2", WarmPhase::Ready)]);
     assert_eq!(current.plan().status_update.fields["template"]["warmPool"], "2");
 }
+
+/// AWS answers for the group and for its pool separately, and each answer may be old. An instance of the old version
+/// that is not listed yet would stay in the pool, because the record says that all are current.
+#[test]
+fn pool_is_not_recorded_as_current_while_fewer_instances_are_listed_than_it_has() {
+    let recorded = |size| {
+        let listed = with_outdated_pool(vec![warm_instance("i-8", "2", WarmPhase::Ready)]);
+        let shown = listed.with_scaling_group(|g| g.warm_pool.as_mut().expect("a pool").size = Some(size));
+        shown.plan().status_update.fields["template"].get("warmPool").cloned()
+    };
+    assert_eq!(recorded(2), None);
+    assert_eq!(recorded(1), Some(Value::from("2")));
+}

@@ -66,7 +66,8 @@ impl Apply for EksStep {
         if let EksStep::PutHook { .. } | EksStep::DeleteHook { .. } = self {
             inventory.invalidate_hooks(group);
         }
-        if let EksStep::PutWarmPool { .. } | EksStep::DeleteWarmPool { .. } = self {
+        // An answer from before the update lacks what the old version launched since.
+        if let EksStep::PutWarmPool { .. } | EksStep::DeleteWarmPool { .. } | EksStep::UpdateGroup { .. } = self {
             inventory.invalidate_warm_pool(group);
         }
         let is_deletion =
@@ -153,7 +154,10 @@ mod tests {
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::inventory::{CacheConfig, Inventory};
     use crate::aws::samples::{instance, scaling_group};
-    use crate::aws::{NewScalingGroup, NewVersion, ScalingGroup, ScalingGroupChange, TemplateData, TemplatePin};
+    use crate::aws::{
+        Instance, InstanceState, NewScalingGroup, NewVersion, ScalingGroup, ScalingGroupChange, TemplateData,
+        TemplatePin, WarmInstance, WarmPhase,
+    };
     use crate::index::process_state::ProcessState;
     use crate::k8s::{KubeClient, fake};
     use crate::plan::{Drift, EksStep, Pin, Plan, PlannedStep, StalledReason, TEMPLATE_VERSION, blocked_plan};
@@ -235,5 +239,22 @@ mod tests {
             apply_to(&inventory, vec![PlannedStep::new(step, Vec::new())]).await;
             assert_eq!(aws.data.lock().unwrap().groups["web"].max, expected, "{nodes} nodes");
         }
+    }
+
+    /// An answer from before the update lacks an instance that the old version launched since. The pool would count as
+    /// current, and the instance would stay.
+    #[tokio::test]
+    async fn warm_pool_is_read_again_once_its_group_launches_another_version() {
+        let aws = Arc::new(FakeAws::default());
+        aws.update(|state| _ = state.groups.insert("web".into(), scaling_group("web")));
+        let inventory = Inventory::with_config(aws.aws(), CacheConfig::default());
+        let size = async || inventory.warm_pool("web", std::time::Duration::MAX).await.expect("an answer").len();
+        assert_eq!(size().await, 0);
+        let warmed = Instance { state: InstanceState::Warmed, ..instance("i-1") };
+        aws.update(|state| state.warm_instances = vec![WarmInstance { instance: warmed, phase: WarmPhase::Ready }]);
+        let pin = Some(Pin::Version { template: "lt-1".into(), number: 2 });
+        let step = EksStep::UpdateGroup { group: "web".into(), change: ScalingGroupChange::default(), pin };
+        apply_to(&inventory, vec![PlannedStep::new(step, Vec::new())]).await;
+        assert_eq!(size().await, 1);
     }
 }
