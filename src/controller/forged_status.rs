@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use jiff::Timestamp;
+use jiff::{SignedDuration, Timestamp};
 use k8s_openapi::apimachinery::pkg::apis::meta::v1::Time;
 use serde_json::{Value, json};
 
@@ -210,7 +210,9 @@ fn group(provisioner: &str, attack: &Value, is_deleting: bool) -> InstanceGroup 
         "metadata": {"name": "web", "namespace": "team", "uid": "own", "finalizers": [FINALIZER]},
     });
     let mut group: InstanceGroup = serde_json::from_value(object).expect("a group");
-    group.metadata.deletion_timestamp = is_deleting.then_some(Time(Timestamp::UNIX_EPOCH));
+    // Nothing waits any more for what may have been created right before.
+    let deleted_at = Timestamp::UNIX_EPOCH - SignedDuration::from_mins(1);
+    group.metadata.deletion_timestamp = is_deleting.then_some(Time(deleted_at));
     group
 }
 

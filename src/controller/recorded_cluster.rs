@@ -138,9 +138,9 @@ mod tests {
         planner.plan(&group, &context, Duration::ZERO, Timestamp::UNIX_EPOCH).await.expect("a plan").plan
     }
 
-    /// A deleted group with these changes.
+    /// A group with these changes, which was deleted a minute ago.
     fn deleted(mut changes: Value) -> Value {
-        changes["metadata"]["deletionTimestamp"] = json!("1970-01-01T00:00:00Z");
+        changes["metadata"]["deletionTimestamp"] = json!("1969-12-31T23:59:00Z");
         changes
     }
 

@@ -200,7 +200,7 @@ mod tests {
     /// A name is no proof, and a controller that may not read such resources has none of them.
     #[tokio::test]
     async fn resource_of_another_owner_does_not_hold_a_deletion() {
-        let deleted = json!({"metadata": {"deletionTimestamp": "1970-01-01T00:00:00Z"}});
+        let deleted = json!({"metadata": {"deletionTimestamp": "1969-12-31T23:59:00Z"}});
         let removes_finalizer =
             |plan: &Plan| plan.steps.iter().any(|planned| planned.step == Step::Object(ObjectStep::RemoveFinalizer));
         for creator in ["eks-fargate", NODEGROUP] {

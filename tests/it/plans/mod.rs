@@ -943,22 +943,21 @@ fn deletion_plans_match_golden_files() {
         delete::plan_deletion(&delete::DeleteInput { unreadable_aws_auth: problem, ..input(None, &[], policies) });
     let waits = matches!(&plan.outcome, Outcome::Blocked { reason: StalledReason::AuthConflict, message, .. } if message.starts_with("mapRoles cannot be parsed"));
     assert!(plan.steps.is_empty() && waits, "{plan:?}");
-    // AWS may not show a scaling group yet that was created right before the deletion.
-    let (at_once, unseen) = (
-        GroupId { deletion_requested_at: Some(timestamp(NOW)), ..r.desired.id.clone() },
-        InstanceGroupStatus { nodes: None, ..scenario.status.clone() },
-    );
-    let deletes = |status: &InstanceGroupStatus, seconds, template: Option<&LaunchTemplate>| {
+    // AWS may not show yet what was created right before the deletion: a scaling group, also one that a user had
+    // deleted, or only a role.
+    let at_once = GroupId { deletion_requested_at: Some(timestamp(NOW)), ..r.desired.id.clone() };
+    let deletes = |nodes, seconds, template: Option<&LaunchTemplate>| {
+        let status = InstanceGroupStatus { nodes, ..scenario.status.clone() };
         let now = timestamp(NOW) + SignedDuration::from_secs(seconds);
-        let input = delete::DeleteInput { id: &at_once, status, now, template, ..input(None, &[], policies) };
+        let input = delete::DeleteInput { id: &at_once, status: &status, now, template, ..input(None, &[], policies) };
         !delete::plan_deletion(&input).steps.is_empty()
     };
-    let (template, seen) = (
-        scenario.state.template.as_ref(),
-        InstanceGroupStatus { nodes: Some(NodeCounts::default()), ..unseen.clone() },
-    );
-    assert!(!deletes(&unseen, 5, template), "nothing would delete the scaling group once the finalizer is gone");
-    assert!(deletes(&unseen, 20, template) && deletes(&seen, 5, template) && deletes(&unseen, 5, None));
+    let (template, counted) = (scenario.state.template.as_ref(), Some(NodeCounts::default()));
+    for (nodes, template) in [(None, template), (counted, template), (None, None)] {
+        assert!(!deletes(nodes.clone(), 5, template), "nothing would delete it once the finalizer is gone");
+        assert!(deletes(nodes.clone(), 20, template));
+        assert!(deletes(nodes, -3600, template), "a clock that was set back delays nothing");
+    }
     // The scaling group's tags were modified or removed. Its nodes still use the role and its join entry.
     let existing = || scenario.state.scaling_group.clone().expect("a group");
     let mut tags = existing().tags;
