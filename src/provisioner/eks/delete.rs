@@ -161,9 +161,12 @@ fn block_on_ownership(input: &DeleteInput, group: &ScalingGroup, builder: &mut P
 /// Whether a scaling group without tags launches from this group's template or launch configuration.
 fn uses_our_template(input: &DeleteInput, group: &ScalingGroup) -> bool {
     let recorded = input.adopted.template.as_ref().filter(|_| input.has_derived_template_name);
-    let template = input.template.filter(|t| is_owned(&t.id, &t.tags, recorded, input.ownership_tags));
-    let pin = group.template.as_ref();
-    pin.is_some_and(|pin| template.is_some_and(|t| t.id == pin.id))
+    let id = match input.template {
+        Some(found) => Some(found.id.clone()).filter(|id| is_owned(id, &found.tags, recorded, input.ownership_tags)),
+        // A user deleted it as well. The scaling group still refers to it.
+        None => recorded_template(input),
+    };
+    group.template.as_ref().is_some_and(|pin| id.as_ref() == Some(&pin.id))
         || launch_configuration::current_name(group)
             .is_some_and(|name| input.launch_configurations.iter().any(|known| known == name))
 }

@@ -971,6 +971,9 @@ fn deletion_plans_match_golden_files() {
     let plan = delete::plan_deletion(&input(Some(&untagged), &members, policies));
     let remedy = "to keep it, remove the finalizer finalizer.instancegroups.keikoproj.io from";
     assert!(plan.steps.is_empty() && blocked(&plan).contains(remedy), "{plan:?}");
+    let gone = delete::DeleteInput { template: None, ..input(Some(&untagged), &members, policies) };
+    let plan = delete::plan_deletion(&gone);
+    assert!(plan.steps.is_empty() && blocked(&plan).contains(remedy), "the nodes would stay: {plan:?}");
     let pin = TemplatePin { id: "lt-foreign".into(), version: "1".into() };
     let with_foreign_template = ScalingGroup { template: Some(pin.clone()), ..modified.clone() };
     let plan = delete::plan_deletion(&input(Some(&with_foreign_template), &[], policies));
