@@ -7,7 +7,7 @@ use crate::plan::{NodeStep, UncordonReason};
 use crate::rotation::drain::{self, DrainAction};
 use crate::rotation::members::NodeInstance;
 use crate::rotation::rolling_update::types::{Candidates, RollingUpdateDecision, RollingUpdateInput};
-use crate::rotation::rolling_update::waits;
+use crate::rotation::rolling_update::{surge, waits};
 
 /// Continues the drains in progress and returns how many instances are terminated now.
 pub(super) fn continue_drains(
@@ -30,6 +30,10 @@ pub(super) fn continue_drains(
             && member.is_termination_sent(input.group_uid, input.drain_policy.decrement_interval, input.now)
         {
             decision.waiting_for.push(format!("{} to terminate", member.describe()));
+            continue;
+        }
+        if lowers_desired(input, member) && surge::may_be_in_standby(input, member) {
+            decision.waiting_for.push(waits::for_standby(member));
             continue;
         }
         // Unknown pods are not absent pods.

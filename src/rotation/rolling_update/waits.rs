@@ -68,6 +68,11 @@ pub(super) fn for_autoscaler(input: &RollingUpdateInput, member: &NodeInstance) 
     format!("{}, which the Cluster Autoscaler drains, to terminate{remedy}", member.describe())
 }
 
+/// What is said of an instance that may have entered standby, which AWS does not show yet.
+pub(super) fn for_standby(member: &NodeInstance) -> String {
+    format!("AWS to show whether {} is in standby", member.describe())
+}
+
 /// What the rotation waits for at this member; `None` when it is available.
 pub(super) fn for_member(input: &RollingUpdateInput, member: &NodeInstance) -> Option<String> {
     let (id, name) = (&member.instance.id, member.describe());

@@ -12,6 +12,7 @@ use jiff::SignedDuration;
 use super::drains::wait_for_activity;
 use super::nodeless::remove_without_node;
 use super::types::{Candidates, RollingUpdateDecision, RollingUpdateInput};
+use super::waits;
 use crate::aws::InstanceState;
 use crate::plan::NodeStep;
 use crate::rotation::members::NodeInstance;
@@ -71,7 +72,7 @@ fn continue_record(input: &RollingUpdateInput, member: &NodeInstance, decision: 
     } else if never_entered_standby(input, member) {
         decision.steps.extend(clear_step(member));
     } else {
-        decision.waiting_for.push(format!("AWS to show whether {} is in standby", member.describe()));
+        decision.waiting_for.push(waits::for_standby(member));
     }
 }
 
@@ -113,6 +114,14 @@ fn never_entered_standby(input: &RollingUpdateInput, member: &NodeInstance) -> b
     let record = member.node.as_ref().and_then(|node| node.surge.as_ref()).filter(|r| r.group == input.group_uid);
     member.instance.state == InstanceState::InService
         && record.is_some_and(|record| input.now.duration_since(record.since) >= STANDBY_DELAY)
+}
+
+/// Whether the instance may be in standby, although AWS shows it in service. It would then not count in the desired
+/// capacity: a termination that lowers this would let AWS remove another instance, which is not drained.
+pub(super) fn may_be_in_standby(input: &RollingUpdateInput, member: &NodeInstance) -> bool {
+    member.instance.state == InstanceState::InService
+        && member.has_surge_record(input.group_uid)
+        && !never_entered_standby(input, member)
 }
 
 fn clear_step(member: &NodeInstance) -> Option<NodeStep> {

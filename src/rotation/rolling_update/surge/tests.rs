@@ -7,6 +7,7 @@ use proptest::prelude::*;
 
 use super::*;
 use crate::plan::NodeStep;
+use crate::rotation::drain::DrainPolicy;
 use crate::rotation::rolling_update::{RotationState, decide};
 use crate::rotation::tests::{NodeInstanceExt, UID, ago, drains, input, node_instance, step_summaries};
 use crate::rotation::{DrainView, Drains, NodeInstance, SurgeRecord};
@@ -216,6 +217,25 @@ fn standby_nodes_are_drained_after_a_switch_to_the_crd_strategy() {
         decide_for(&[node_instance("a").outdated().state(InstanceState::Standby), node_instance("n")]).is_empty(),
         "an instance that a person put into standby"
     );
+}
+
+/// `maxSize` is lowered right after EnterStandby, which AWS may not show yet. The instance in standby does not count in
+/// the desired capacity, and AWS would terminate another node for it, with its pods.
+#[test]
+fn surplus_takes_no_node_that_may_be_in_standby_already() {
+    let drains = drains("node-a", vec![]);
+    let steps_for = |entering: NodeInstance| {
+        let members = [entering, node_instance("b"), node_instance("c")];
+        let input = input(&members, &drains, 2);
+        let drain_policy = DrainPolicy { decrement_desired: true, ..input.drain_policy };
+        let candidates = Candidates::Surplus(1);
+        step_summaries(&decide(&RollingUpdateInput { candidates, drain_policy, ..input }))
+    };
+    let entering = |seconds| with_surge_record_since(node_instance("a").outdated(), seconds);
+    assert_eq!(steps_for(entering(119)), ["cordon b"]);
+    assert_eq!(steps_for(entering(120)), ["cordon a"], "EnterStandby was not called");
+    assert_eq!(steps_for(entering(119).cordoned()), Vec::<String>::new(), "it was shown in standby, and drained there");
+    assert_eq!(steps_for(entering(120).cordoned()), ["terminate a"]);
 }
 
 /// A window that closes must not leave a node in standby, whose replacement costs money, until it opens again.
