@@ -79,6 +79,11 @@ impl Apply for NodeStep {
                 }
                 let result = inventory.aws().autoscaling.terminate_instance(instance, *decrement_desired).await;
                 inventory.invalidate_group(scaling_group);
+                // AWS may still show the instance when `maxSize` is lowered. A second call would then lower the desired
+                // capacity for an instance that is being replaced.
+                if !*decrement_desired && !result.as_ref().is_err_and(is_rejected) {
+                    process_state.record_termination(instance, run.ctx.decrement_interval, run.ctx.now);
+                }
                 if let (true, Err(error)) = (*decrement_desired, &result)
                     && is_rejected(error)
                 {
@@ -133,7 +138,7 @@ impl ApplyRun<'_> {
         let Applier { kube, process_state, decrement_interval, now, .. } = self.ctx;
         let record = node.and_then(disruption_record);
         let on_node = record.as_ref().and_then(|record| record.terminated_at);
-        let sent_at = on_node.max(process_state.decrement_sent_at(instance));
+        let sent_at = on_node.max(process_state.termination_sent_at(instance));
         // AWS would lower the capacity twice. After a jump of the clock, a call of a moment ago looks like an old one.
         let has_jumped = process_state.has_clock_jumped_within(*decrement_interval);
         if sent_at.is_some_and(|at| has_jumped || now.duration_since(at) < *decrement_interval) {
@@ -146,14 +151,14 @@ impl ApplyRun<'_> {
                 return Err(StepError::MayNotWrite);
             }
         }
-        process_state.record_decrement(instance, *decrement_interval, *now);
+        process_state.record_termination(instance, *decrement_interval, *now);
         Ok(true)
     }
 
     /// Forgets a termination that AWS rejected, so that it is sent again once its cause is gone. If the Node cannot be
     /// written, that takes `decrement_interval`.
     async fn forget_decrement(&self, instance: &str, node: Option<&Node>) {
-        self.ctx.process_state.forget_decrement(instance);
+        self.ctx.process_state.forget_termination(instance);
         let Some((node, record)) = node.and_then(|node| Some((node, disruption_record(node)?))) else { return };
         let mut patch = record_patch(node, &record);
         // The record itself has changed it.
@@ -273,8 +278,18 @@ mod tests {
             Fakes { aws: Arc::default(), node: Arc::new(Mutex::new(node)), seen: None }
         }
 
-        /// Terminates the instance `i-1` at this second.
+        /// Terminates the instance `i-1` at this second, and lowers the desired capacity.
         async fn terminate(&self, process_state: &ProcessState, node: Option<&str>, second: i64) -> Applied {
+            self.send(process_state, node, true, second).await
+        }
+
+        async fn send(
+            &self,
+            process_state: &ProcessState,
+            node: Option<&str>,
+            decrement_desired: bool,
+            second: i64,
+        ) -> Applied {
             let stored = self.node.clone();
             let client = fake::client(move |call| {
                 if !call.path.contains("/nodes/") {
@@ -295,7 +310,7 @@ mod tests {
                 scaling_group: "asg".into(),
                 instance: "i-1".into(),
                 node: node.map(str::to_owned),
-                decrement_desired: true,
+                decrement_desired,
             };
             let steps = vec![PlannedStep::new(step, Vec::new())];
             let plan = Plan { steps, ..blocked_plan(&id, StalledReason::InvalidSpec, String::new()) };
@@ -336,6 +351,20 @@ mod tests {
         assert_eq!(fakes.calls(), 1);
     }
 
+    /// A tenant lowers `maxSize` right after the rotation has terminated an instance, which AWS may still show. Lowered,
+    /// the desired capacity would have no room for the replacement, and AWS would terminate a node that has pods.
+    #[tokio::test]
+    async fn termination_of_a_replaced_instance_is_not_repeated_with_a_decrement() {
+        let (fakes, process_state) = (Fakes::new(), ProcessState::default());
+        fakes.send(&process_state, Some("n"), false, 1000).await;
+        assert_eq!(fakes.terminate(&process_state, Some("n"), 1004).await.unchanged_steps, [0]);
+        assert_eq!(fakes.calls(), 1);
+        fakes.send(&process_state, Some("n"), false, 1005).await;
+        assert_eq!(fakes.calls(), 2, "it lowers nothing");
+        fakes.terminate(&process_state, Some("n"), 1125).await;
+        assert_eq!(fakes.calls(), 3, "the first calls had no effect");
+    }
+
     /// Otherwise a throttled call would delay each removal by minutes.
     #[tokio::test]
     async fn decrement_is_repeated_after_a_rejection_but_not_after_a_lost_answer() {
@@ -371,7 +400,7 @@ mod tests {
                 let stored = fakes.node.lock().expect("lock is not poisoned").clone();
                 let record = stored["metadata"]["annotations"][annotation::DISRUPTION].as_str().unwrap_or_default();
                 assert!(!record.contains("1970-01-01T00:16:40Z"), "{code}: {record}");
-                assert_eq!(process_state.decrement_sent_at("i-1"), None);
+                assert_eq!(process_state.termination_sent_at("i-1"), None);
                 fakes.aws.update(|state| state.failure = None);
                 fakes.terminate(&process_state, node, 1004).await;
                 assert_eq!(fakes.calls(), 2, "{code}: it is sent as soon as the plan asks for it again");

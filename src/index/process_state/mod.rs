@@ -44,9 +44,9 @@ struct TrackedState {
     groups: HashMap<String, GroupState>,
     nodes: HashMap<String, DrainClocks>,
     clock_jumps: ClockJumps,
-    /// When a termination that lowers the desired capacity was last sent, by instance. The record on the Node says the same
-    /// to the next process.
-    decrements: HashMap<String, Timestamp>,
+    /// When a termination was last sent, by instance: one that lowers the desired capacity must not follow at once. If
+    /// it lowered that itself, the record on the Node says the same to the next process.
+    terminations: HashMap<String, Timestamp>,
     /// When the access entries of a cluster could last not be read, to explain missing nodes.
     unread_access_entries: HashMap<String, Timestamp>,
     /// Writes that belong to no group: role labels of nodes, and the stored boundaries.
@@ -223,22 +223,22 @@ impl ProcessState {
         self.with(|inner| update(inner.nodes.entry(node.into()).or_default()))
     }
 
-    /// When a termination of the instance that lowers the desired capacity was last sent.
-    pub(crate) fn decrement_sent_at(&self, instance: &str) -> Option<Timestamp> {
-        self.with(|inner| inner.decrements.get(instance).copied())
+    /// When a termination of the instance was last sent.
+    pub(crate) fn termination_sent_at(&self, instance: &str) -> Option<Timestamp> {
+        self.with(|inner| inner.terminations.get(instance).copied())
     }
 
-    /// Records that a termination of the instance that lowers the desired capacity is about to be sent.
-    pub(crate) fn record_decrement(&self, instance: &str, interval: SignedDuration, now: Timestamp) {
+    /// Records a termination of the instance, so that none that lowers the desired capacity is sent within `interval`.
+    pub(crate) fn record_termination(&self, instance: &str, interval: SignedDuration, now: Timestamp) {
         self.with(|inner| {
-            inner.decrements.retain(|_, at| now.duration_since(*at) < interval);
-            inner.decrements.insert(instance.into(), now);
+            inner.terminations.retain(|_, at| now.duration_since(*at) < interval);
+            inner.terminations.insert(instance.into(), now);
         });
     }
 
     /// Forgets a termination that AWS rejected.
-    pub(crate) fn forget_decrement(&self, instance: &str) {
-        self.with(|inner| inner.decrements.remove(instance));
+    pub(crate) fn forget_termination(&self, instance: &str) {
+        self.with(|inner| inner.terminations.remove(instance));
     }
 
     /// Records that a group is deleted and its finalizer is removed.
