@@ -2,6 +2,7 @@
 
 use jiff::Timestamp;
 
+use super::closed_waves::Closing;
 use super::group::GroupView;
 use super::impact::RevisionImpact;
 use super::view::RolloutView;
@@ -195,19 +196,20 @@ pub(super) fn own_window(group: &GroupView) -> Option<Window> {
     annotation_value(group, annotation::WINDOW).and_then(|text| parse_window(text).ok())
 }
 
-fn closing(view: &RolloutView, group: &GroupView, index: usize, now: Timestamp) -> Option<(WaitReason, String)> {
+fn closing(view: &RolloutView, group: &GroupView, index: usize, now: Timestamp) -> Closing {
     if is_approved(view, group) {
         return closed(&[], view, now);
     }
     let may_choose = deadline(view, group, index).is_some_and(|deadline| now < deadline);
     let own: Vec<Window> = own_window(group).filter(|_| may_choose).into_iter().collect();
-    match own.is_empty() {
-        true => closed(&[&view.policy.windows, &view.policy.waves[index].windows], view, now),
-        false => closed(&[&own], view, now),
+    if !own.is_empty() {
+        return closed(&[&own], view, now);
     }
+    let windows = [&view.policy.windows[..], &view.policy.waves[index].windows];
+    view.closed_waves.closing(index, now, || closed(&windows, view, now))
 }
 
-fn closed(windows: &[&[Window]], view: &RolloutView, now: Timestamp) -> Option<(WaitReason, String)> {
+fn closed(windows: &[&[Window]], view: &RolloutView, now: Timestamp) -> Closing {
     if windows.iter().all(|list| list.is_empty()) && view.policy.freezes.is_empty() {
         return None;
     }

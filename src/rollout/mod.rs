@@ -5,6 +5,7 @@
 mod budget;
 mod check_answer;
 mod checks;
+mod closed_waves;
 mod content_diff;
 mod gates;
 mod group;

@@ -14,6 +14,7 @@ use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::boundaries::{Boundaries, ConfigErrors, ROLLOUT_KEY, RolloutPolicy, Wave, content_hash};
 use crate::util::text::shorten;
 
+use super::closed_waves::ClosedWaves;
 use super::images::{Images, KnownImages, images_by_name, own_images};
 use super::retention::{
     Current, History, HistoryStep, PolicyUnderWay, has_texts, is_recorded_stable, may_come_from_another, next_step,
@@ -155,6 +156,8 @@ pub(crate) struct RolloutView {
     pub superseded: Vec<Superseded>,
     /// Why no group is given the target now: the live ConfigMap is broken, missing or locked, or what was stored is unreadable.
     pub config_problem: Option<String>,
+    /// Which waves windows and freezes close, as computed for the time of a poll.
+    pub closed_waves: ClosedWaves,
 }
 
 impl RolloutView {
@@ -254,6 +257,7 @@ impl RolloutView {
             delay: policy.delay_in(cluster),
             resource_version: object.metadata.resource_version.clone().unwrap_or_default(),
             superseded: superseded_by(object, &sorted),
+            closed_waves: ClosedWaves::default(),
             config_problem: match &active.source {
                 BoundariesSource::LastKnownGood(why) => Some(why.clone()),
                 _ => policy_problem.clone().or_else(|| stable_problem.clone()).or(order_problem),

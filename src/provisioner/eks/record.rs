@@ -17,7 +17,7 @@ use crate::aws::{InstanceState, Tag};
 use crate::plan::PlanBuilder;
 use crate::provisioner::role_region::tagged_region;
 use crate::rotation::NodeInstance;
-use crate::rotation::rolling_update::surge::STANDBY_DELAY;
+use crate::rotation::rolling_update::standby_entry::STANDBY_DELAY;
 
 /// Records the attributes that this plan sets, and the names that the status does not have yet.
 pub(crate) fn record(input: &PlanInput, joined: &JoinPlan, builder: &mut PlanBuilder) {

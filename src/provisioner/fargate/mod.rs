@@ -56,7 +56,7 @@ pub(crate) struct Fargate;
 
 /// A recorded profile that may have been created right before the deletion. Counts only while EKS shows none of the group.
 fn unseen_profile<'a>(o: &Observer<'_>, request: &DeleteRequest<'a>) -> Option<&'a String> {
-    let since = o.now.duration_since(request.id.deletion_requested_at?);
+    let since = o.now.duration_since(request.id.deletion_requested_at?).abs();
     let profile = request.status.fargate.as_ref()?.profiles.last()?;
     (since < request.settings.timing.poll_interval.max(o.consistency_delay)).then_some(profile)
 }

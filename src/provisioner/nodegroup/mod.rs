@@ -215,7 +215,7 @@ fn may_be_unseen(o: &Observer<'_>, request: &DeleteRequest<'_>, name: &Nodegroup
         let name = name.to_string();
         managed.nodegroups.contains(&name) && !attribute_names::was_seen(managed, &name)
     });
-    let since = request.id.deletion_requested_at.map(|at| o.now.duration_since(at));
+    let since = request.id.deletion_requested_at.map(|at| o.now.duration_since(at).abs());
     was_never_seen && since.is_some_and(|since| since < request.settings.timing.poll_interval.max(o.consistency_delay))
 }
 

@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 
 use crate::aws::InstanceState;
 use crate::rotation::members::NodeInstance;
-use crate::rotation::rolling_update::surge;
+use crate::rotation::rolling_update::standby_entry::may_be_in_standby;
 use crate::rotation::rolling_update::types::{Candidates, RollingUpdateInput};
 
 pub(super) fn select_candidates<'a>(input: &'a RollingUpdateInput) -> Vec<&'a NodeInstance> {
@@ -17,9 +17,7 @@ pub(super) fn select_candidates<'a>(input: &'a RollingUpdateInput) -> Vec<&'a No
         Candidates::Outdated => order_candidates(input.members.iter().filter(outdated).collect()),
         Candidates::Surplus(n) => {
             let standby = input.members.iter().filter(|m| m.is_in_standby(input.group_uid));
-            let counts = |m: &&NodeInstance| {
-                m.disruption_of(input.group_uid).is_some() || !surge::may_be_in_standby(input, m)
-            };
+            let counts = |m: &&NodeInstance| m.disruption_of(input.group_uid).is_some() || !may_be_in_standby(input, m);
             let counted = input.members.iter().filter(in_service).filter(counts);
             let in_service = order_candidates(counted.collect());
             select_surplus(input, in_service, n).into_iter().chain(standby).collect()

@@ -6,8 +6,9 @@ use crate::aws::InstanceState;
 use crate::plan::{NodeStep, UncordonReason};
 use crate::rotation::drain::{self, DrainAction};
 use crate::rotation::members::NodeInstance;
+use crate::rotation::rolling_update::standby_entry::may_be_in_standby;
 use crate::rotation::rolling_update::types::{Candidates, RollingUpdateDecision, RollingUpdateInput};
-use crate::rotation::rolling_update::{surge, waits};
+use crate::rotation::rolling_update::waits;
 
 /// Continues the drains in progress and returns how many instances are terminated now.
 pub(super) fn continue_drains(
@@ -32,7 +33,7 @@ pub(super) fn continue_drains(
             decision.waiting_for.push(format!("{} to terminate", member.describe()));
             continue;
         }
-        if lowers_desired(input, member) && surge::may_be_in_standby(input, member) {
+        if lowers_desired(input, member) && may_be_in_standby(input, member) {
             decision.waiting_for.push(waits::for_standby(member));
             continue;
         }

@@ -10,6 +10,7 @@ mod drains;
 mod nodeless;
 pub(crate) mod report;
 pub mod settings;
+pub(crate) mod standby_entry;
 pub(crate) mod surge;
 pub(crate) mod types;
 mod uncordon;

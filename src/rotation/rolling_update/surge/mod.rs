@@ -7,13 +7,11 @@
 #[cfg(test)]
 mod tests;
 
-use jiff::SignedDuration;
-
 use super::drains::wait_for_activity;
 use super::nodeless::remove_without_node;
+use super::standby_entry::never_entered_standby;
 use super::types::{Candidates, RollingUpdateDecision, RollingUpdateInput};
 use super::waits;
-use crate::aws::InstanceState;
 use crate::plan::NodeStep;
 use crate::rotation::members::NodeInstance;
 
@@ -97,9 +95,6 @@ fn enter_standby(input: &RollingUpdateInput, member: &NodeInstance, decision: &m
     });
 }
 
-/// How long EnterStandby may stay invisible: its response may be lost, and DescribeAutoScalingGroups may lag behind it.
-pub(crate) const STANDBY_DELAY: SignedDuration = SignedDuration::from_mins(2);
-
 /// Removes surge records from nodes that are no longer candidates and whose instance never entered standby. An instance
 /// that enters standby without a record would stay in standby, like one that a person put there.
 pub(super) fn clear_unused_records<'a>(
@@ -107,21 +102,6 @@ pub(super) fn clear_unused_records<'a>(
     members: impl Iterator<Item = &'a NodeInstance>,
 ) -> Vec<NodeStep> {
     members.filter(|m| never_entered_standby(input, m)).filter_map(clear_step).collect()
-}
-
-/// Whether the instance of a surge record is still in service, so long after it that EnterStandby was not called.
-fn never_entered_standby(input: &RollingUpdateInput, member: &NodeInstance) -> bool {
-    let record = member.node.as_ref().and_then(|node| node.surge.as_ref()).filter(|r| r.group == input.group_uid);
-    member.instance.state == InstanceState::InService
-        && record.is_some_and(|record| input.now.duration_since(record.since) >= STANDBY_DELAY)
-}
-
-/// Whether the instance may be in standby, although AWS shows it in service. It would then not count in the desired
-/// capacity: a termination that lowers this would let AWS remove another instance, which is not drained.
-pub(super) fn may_be_in_standby(input: &RollingUpdateInput, member: &NodeInstance) -> bool {
-    member.instance.state == InstanceState::InService
-        && member.has_surge_record(input.group_uid)
-        && !never_entered_standby(input, member)
 }
 
 fn clear_step(member: &NodeInstance) -> Option<NodeStep> {

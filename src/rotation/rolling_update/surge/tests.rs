@@ -6,6 +6,7 @@ use jiff::SignedDuration;
 use proptest::prelude::*;
 
 use super::*;
+use crate::aws::InstanceState;
 use crate::plan::NodeStep;
 use crate::rotation::drain::DrainPolicy;
 use crate::rotation::rolling_update::{RotationState, decide};
