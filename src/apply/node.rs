@@ -74,7 +74,8 @@ impl Apply for NodeStep {
                     }
                 };
                 if *decrement_desired && !run.record_decrement(instance, node.as_ref()).await? {
-                    inventory.invalidate_group(scaling_group);
+                    // AWS may not show the first one for minutes, and the next pass would ask for another one at once.
+                    inventory.record_activity(scaling_group, instance, run.ctx.now);
                     return Ok(StepOutcome::Unchanged);
                 }
                 let result = inventory.aws().autoscaling.terminate_instance(instance, *decrement_desired).await;
@@ -250,14 +251,17 @@ fn is_busy(error: &AwsError) -> bool {
 #[cfg(test)]
 mod tests {
     use std::sync::{Arc, Mutex};
+    use std::time::Duration;
 
     use jiff::Timestamp;
 
     use super::*;
     use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
     use crate::apply::{Applied, AwsAuthWriter, apply};
+    use crate::aws::ScalingGroup;
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::inventory::{CacheConfig, Inventory};
+    use crate::aws::samples::{instance, scaling_group};
     use crate::index::process_state::ProcessState;
     use crate::k8s::{KubeClient, fake};
     use crate::plan::{Plan, PlannedStep, StalledReason, blocked_plan};
@@ -265,6 +269,7 @@ mod tests {
     /// The fake AWS, and one drained node of the group in a fake API server.
     struct Fakes {
         aws: Arc<FakeAws>,
+        inventory: Arc<Inventory>,
         node: Arc<Mutex<Value>>,
         /// The Node that the watch has seen of the instance.
         seen: Option<&'static str>,
@@ -275,7 +280,9 @@ mod tests {
             let record = json!({"group": "uid-1", "templateVersion": "2", "since": "1970-01-01T00:00:00Z"}).to_string();
             let node = json!({"kind": "Node", "apiVersion": "v1", "spec": {"unschedulable": true},
                 "metadata": {"name": "n", "resourceVersion": "7", "annotations": {annotation::DISRUPTION: record}}});
-            Fakes { aws: Arc::default(), node: Arc::new(Mutex::new(node)), seen: None }
+            let aws = Arc::new(FakeAws::default());
+            let inventory = Inventory::with_config(aws.aws(), CacheConfig::default());
+            Fakes { aws, inventory, node: Arc::new(Mutex::new(node)), seen: None }
         }
 
         /// Terminates the instance `i-1` at this second, and lowers the desired capacity.
@@ -314,12 +321,11 @@ mod tests {
             };
             let steps = vec![PlannedStep::new(step, Vec::new())];
             let plan = Plan { steps, ..blocked_plan(&id, StalledReason::InvalidSpec, String::new()) };
-            let inventory = Inventory::with_config(self.aws.aws(), CacheConfig::default());
             let (kube, aws_auth) = (KubeClient::new(client, "test"), AwsAuthWriter::default());
             let applier = Applier {
                 now: Timestamp::from_second(second).expect("a time"),
                 node_of: &|_| self.seen.map(str::to_owned),
-                ..Applier::for_tests(&inventory, &kube, process_state, &aws_auth)
+                ..Applier::for_tests(&self.inventory, &kube, process_state, &aws_auth)
             };
             apply(&applier, &id, "1", &[], plan).await
         }
@@ -363,6 +369,24 @@ mod tests {
         assert_eq!(fakes.calls(), 2, "it lowers nothing");
         fakes.terminate(&process_state, Some("n"), 1125).await;
         assert_eq!(fakes.calls(), 3, "the first calls had no effect");
+    }
+
+    /// AWS may show the instance in service for minutes after that. The plan would ask for the termination again at once, and
+    /// read the group, the Node and the locks each time.
+    #[tokio::test]
+    async fn next_pass_waits_for_a_termination_that_is_not_repeated() {
+        let (fakes, process_state) = (Fakes::new(), ProcessState::default());
+        let group = ScalingGroup { instances: vec![instance("i-1")], ..scaling_group("asg") };
+        fakes.aws.update(|state| _ = state.groups.insert("asg".into(), group));
+        let waits = async || {
+            let shown = fakes.inventory.group("asg", Duration::ZERO).await.expect("an answer").expect("a group");
+            shown.instances[0].activity_refused_at.is_some()
+        };
+        fakes.send(&process_state, Some("n"), false, 1000).await;
+        assert!(!waits().await, "AWS answered it");
+        fakes.terminate(&process_state, Some("n"), 1004).await;
+        assert!(waits().await);
+        assert_eq!(fakes.calls(), 1);
     }
 
     /// Otherwise a throttled call would delay each removal by minutes.

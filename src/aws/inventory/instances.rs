@@ -39,7 +39,8 @@ impl Instances {
         self.replace_members(&group.name, Some(ids))
     }
 
-    /// Records that AWS refused a call on an instance because of a scaling activity in progress.
+    /// Records that AWS refused a call on an instance because of a scaling activity in progress, or that none was made during
+    /// the termination that was sent last.
     pub(crate) fn record_activity(&mut self, instance: &str, now: Timestamp) {
         self.activity_refused.insert(instance.to_owned(), (now, None));
     }

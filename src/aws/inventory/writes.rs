@@ -16,7 +16,7 @@ impl Inventory {
         self.groups.invalidate(name);
     }
 
-    /// AWS refused a call on an instance of the group because of a scaling activity in progress.
+    /// AWS refused a call on an instance of the group because of a scaling activity in progress, or none was made during one.
     pub(crate) fn record_activity(&self, group: &str, instance: &str, now: Timestamp) {
         self.instances.lock().unwrap_or_else(PoisonError::into_inner).record_activity(instance, now);
         self.invalidate_group(group);
