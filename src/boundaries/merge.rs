@@ -85,7 +85,12 @@ pub(crate) fn merge_empty_group(boundaries: &Boundaries) -> Vec<(Option<usize>, 
 /// Whether the group's own annotation `lock-upgrades`, or the admin's in its place, locks the group.
 pub(crate) fn is_group_locked(boundaries: &Boundaries, annotations: &BTreeMap<String, String>, excluded: bool) -> bool {
     let path = Path::from_segments(&["metadata", "annotations", names::annotation::LOCK_UPGRADES]);
-    if excluded || !boundaries.concerns(&path) {
+    // A merge costs more than all else that a poll of the rollout asks about a group, and brings nothing that nobody set.
+    let sets_it = |defaults: &Value| value_at(defaults, &path).is_some();
+    let is_set = annotations.contains_key(names::annotation::LOCK_UPGRADES)
+        || sets_it(&boundaries.defaults)
+        || boundaries.conditionals.iter().any(|conditional| sets_it(&conditional.defaults));
+    if excluded || !is_set || !boundaries.concerns(&path) {
         return is_locked(annotations);
     }
     // What cannot be merged is not planned at all, so its lock stays.

@@ -19,8 +19,9 @@ use crate::util::recorded_time;
 pub(crate) struct GroupView<'a> {
     /// `namespace/name`.
     pub key: &'a str,
-    /// UID of the InstanceGroup: one that was created again is another group.
-    pub uid: &'a str,
+    /// The [`uid_hash`] of the InstanceGroup, which decides whether a wave with a percentage selects it. One that was created
+    /// again is another group.
+    pub uid_hash: i64,
     /// Generation of its spec.
     pub generation: i64,
     /// Whether it is being deleted.
@@ -174,7 +175,7 @@ impl GroupView<'_> {
         let last = waves.len() - 1;
         let selects = |wave: &Wave| {
             let cut = view.status.waves.iter().find(|status| status.name == wave.name).and_then(|status| status.cut);
-            self.is_selected(wave) && (wave.percent.is_none() || cut.is_some_and(|cut| uid_hash(self.uid) <= cut))
+            self.is_selected(wave) && (wave.percent.is_none() || cut.is_some_and(|cut| self.uid_hash <= cut))
         };
         waves[..last].iter().position(selects).unwrap_or(last)
     }

@@ -34,7 +34,7 @@ pub(crate) use check_answer::{CheckAnswer, read_answer};
 pub(crate) use checks::{CheckResult, Checks, query};
 pub(crate) use content_diff::changes;
 pub(crate) use gates::urgent_until;
-pub(crate) use group::{GroupView, corrected_conditions, corrected_record, drain_blocker};
+pub(crate) use group::{GroupView, corrected_conditions, corrected_record, drain_blocker, uid_hash};
 pub(crate) use group_revision::{DecisionInput, RevisionDecision, RevisionSwitch, SwitchReason, choose};
 pub(crate) use ignored::{LateOrders, empty_waves, knows_all_groups, late_orders, unknown_groups, unknown_waves};
 pub(crate) use images::{Images, image_changes, is_of_aws};

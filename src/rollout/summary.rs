@@ -4,7 +4,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use jiff::Timestamp;
 
-use super::group::{GroupView, drain_blocker, uid_hash};
+use super::group::{GroupView, drain_blocker};
 use super::group_revision::{RevisionDecision, RevisionSwitch, SwitchReason};
 use super::impact::RevisionImpact;
 use super::pending_groups::{Pending, PendingGroups, waits_for_wave};
@@ -208,7 +208,7 @@ impl GroupSummary {
         self.count_nodes(view, group);
         self.counts.nodes = self.nodes_outdated;
         let selected = view.policy.waves.iter().enumerate().filter(|(_, wave)| group.is_selected(wave));
-        self.affected.push((uid_hash(group.uid), selected.fold(0, |bits, (wave, _)| bits | 1 << wave)));
+        self.affected.push((group.uid_hash, selected.fold(0, |bits, (wave, _)| bits | 1 << wave)));
         let wave = &mut self.waves[index];
         wave.groups += 1;
         if let Some(reason) = wait_reason(group, choice, &progress) {

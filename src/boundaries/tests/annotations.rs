@@ -138,6 +138,12 @@ fn lock_annotation_of_a_group_is_merged_by_the_boundaries() {
         assert_eq!(is_group_locked(&boundaries, &data(&[]), false), without, "{restricted} {defaults}");
         assert!(is_group_locked(&boundaries, &lock, true), "an excluded group");
     }
+    let conditional = format!("- annotationSelector: 'team = a'\n  defaults: {admins}\n");
+    let shared = "shared: {merge: [metadata.annotations]}";
+    let boundaries = parse(&[("boundaries", shared), ("conditionals", conditional.as_str())]);
+    for (team, expected) in [("a", true), ("b", false)] {
+        assert_eq!(is_group_locked(&boundaries, &data(&[("team", team)]), false), expected, "{team}");
+    }
 }
 
 /// The lock of a group is read from its annotations alone; it must be the lock that the whole merge shows.

@@ -14,6 +14,7 @@ use crate::controller::planner::{GroupContext, Planner, merge_spec};
 use crate::controller::stores::Stores;
 use crate::rollout::{
     DecisionInput, GroupView, RevisionDecision, RevisionImpact, RolloutView, StoredRevision, WaitReason, choose,
+    uid_hash,
 };
 
 /// Labels and annotations of a Namespace; an annotation wins over a label of its name.
@@ -97,7 +98,7 @@ impl Stores {
         let yielding = self.rollout.with_yielding_groups(|groups| groups.reason(&key));
         let group_view = GroupView {
             key: &key,
-            uid,
+            uid_hash: uid_hash(uid),
             generation: group.metadata.generation.unwrap_or_default(),
             is_deleting: group.metadata.deletion_timestamp.is_some(),
             status,

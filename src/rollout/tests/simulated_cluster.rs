@@ -19,7 +19,7 @@ use crate::rollout::{
     CheckAnswer, CheckResult, Checks, Current, DecisionInput, GroupSummary, GroupView, History, HistoryStep, Images,
     KnownImpact, Patience, ProgressInput, RevisionDecision, RevisionImpact, RolloutView, Running, StoredRevision,
     SwitchReason, WaitReason, YieldingGroups, advance, choose, comes_next, corrected_conditions, corrected_record,
-    next_step, query, used_numbers,
+    next_step, query, uid_hash, used_numbers,
 };
 
 pub(super) const FAILURE_DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -681,7 +681,7 @@ impl Group {
     pub(super) fn group_view<'a>(&'a self, forecast: &'a RevisionImpact, lock: Option<&'a str>) -> GroupView<'a> {
         GroupView {
             key: &self.key,
-            uid: &self.uid,
+            uid_hash: uid_hash(&self.uid),
             generation: self.generation,
             is_deleting: self.deleted,
             status: &self.status,
