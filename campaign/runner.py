@@ -193,11 +193,16 @@ class Runner:
                 entry[1]()
 
     def _undo_of(self, group):
-        """Ends what a user did to a group that is gone: a resource without its tags would be another owner's for the next one."""
+        """Ends what a user did to a group that is gone: a resource without its tags would be another owner's for the next one.
+
+        What its deletion kept for want of tags, and the next one does not use, the user deletes, as the controller asked.
+        """
         due = [entry for entry in self._undo if entry[2] == group]
         self._undo = [entry for entry in self._undo if entry not in due]
         for _, function, _ in due:
             self._undo_or_retry(function)
+        if due and not scenarios.has_own_role(self.present[group]["spec"]):
+            User(self, group).delete_roles_and_profiles()
 
     def _undo_all(self):
         deadline = time.monotonic() + START

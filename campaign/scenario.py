@@ -303,6 +303,13 @@ def names(scenario):
     return sorted({*scenario["groups"], *scenario.get("taken over", ()), *(event["group"] for event in scenario["events"] if "group" in event)})
 
 
+def has_own_role(spec):
+    """Whether the controller makes the IAM role of a group with this spec."""
+    section = spec[spec["provisioner"]]
+    named = {"eks": (section.get("configuration") or {}).get("roleName"), "eks-fargate": section.get("podExecutionRoleArn")}
+    return spec["provisioner"] in named and not named[spec["provisioner"]]
+
+
 def specs(scenario, name):
     """The valid specs that a group has, one after the other."""
     later = [event["to"] for event in scenario["events"] if event["kind"] == "transition" and event["group"] == name and not event.get("bad")]

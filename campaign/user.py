@@ -37,6 +37,29 @@ class User:
         """Has AWS called later: after so many seconds, before the group is created again, or before the final settle."""
         self.runner.undo(lambda: self.do(service, operation, **parameters), after=after, group=self.group)
 
+    def empty_profiles(self):
+        """Takes the roles out of the group's instance profiles."""
+        for name, profile in self.each("profiles"):
+            for role in profile["roles"]:
+                self.do("iam", "remove_role_from_instance_profile", InstanceProfileName=name, RoleName=role)
+
+    def delete_roles(self):
+        """Deletes the group's roles, with their policies; returns the names of those that the user deleted."""
+        deleted = set()
+        for name, role in self.each("roles"):
+            for arn in role["policies"]:
+                self.do("iam", "detach_role_policy", RoleName=name, PolicyArn=arn)
+            if self.do("iam", "delete_role", RoleName=name):
+                deleted.add(name)
+        return deleted
+
+    def delete_roles_and_profiles(self):
+        """Deletes the group's roles and instance profiles."""
+        self.empty_profiles()
+        for name, _ in self.each("profiles"):
+            self.do("iam", "delete_instance_profile", InstanceProfileName=name)
+        self.delete_roles()
+
     def nodes(self):
         """Its Node objects, by the label that every group of a scenario gives its nodes."""
         found = self.runner.cloud.get("/api/v1/nodes")["items"]

@@ -62,7 +62,7 @@ def tags_removed_from_roles_and_profiles(runner, group, kinds, later):
 def role_removed_from_its_profile(runner, group, other):
     """Perhaps with another one in its place: new nodes have no role, or a wrong one, until it is back."""
     user = User(runner, group)
-    empty_profiles(user)
+    user.empty_profiles()
     for name, _ in user.each("profiles"):
         if other:
             if "theirs" not in runner.cloud.snapshot()["roles"]:
@@ -74,7 +74,7 @@ def role_removed_from_its_profile(runner, group, other):
 def instance_profile_deleted(runner, group, again, later):
     """It is made again: by the controller, or by a user who forgets its role at first, and its tags."""
     user = User(runner, group)
-    empty_profiles(user)
+    user.empty_profiles()
     for name, profile in user.each("profiles"):
         user.do("iam", "delete_instance_profile", InstanceProfileName=name)
         if again:
@@ -86,15 +86,15 @@ def instance_profile_deleted(runner, group, again, later):
 def role_deleted(runner, group):
     """It is made again, with another id."""
     user = User(runner, group)
-    empty_profiles(user)
-    delete_roles(user)
+    user.empty_profiles()
+    user.delete_roles()
 
 
 @perturbation("role made again by hand", needs="eks", policies=[True, False], later=LATER)
 def role_made_again_by_hand(runner, group, policies, later):
     """By a user who puts it back into its profile, and forgets its tags at first."""
     user = User(runner, group)
-    empty_profiles(user)
+    user.empty_profiles()
     recreate_roles(user, policies, later)
     for name, profile in user.each("profiles"):
         for role in profile["roles"]:
@@ -114,28 +114,10 @@ def recreate_roles(user, policies, later):
 
     A user makes no role again that the controller has just deleted.
     """
-    deleted = delete_roles(user)
+    deleted = user.delete_roles()
     for name, role in ((name, role) for name, role in user.each("roles") if name in deleted):
         trust = role["trust"] if isinstance(role["trust"], str) else json.dumps(role["trust"])
         user.do("iam", "create_role", RoleName=name, AssumeRolePolicyDocument=trust)
         user.undo("iam", "tag_role", after=later, RoleName=name, Tags=as_list(role["tags"]))
         for arn in role["policies"] if policies else []:
             user.do("iam", "attach_role_policy", RoleName=name, PolicyArn=arn)
-
-
-def empty_profiles(user):
-    """Takes the roles out of the group's instance profiles."""
-    for name, profile in user.each("profiles"):
-        for role in profile["roles"]:
-            user.do("iam", "remove_role_from_instance_profile", InstanceProfileName=name, RoleName=role)
-
-
-def delete_roles(user):
-    """Deletes the group's roles, with their policies; returns the names of those that the user deleted."""
-    deleted = set()
-    for name, role in user.each("roles"):
-        for arn in role["policies"]:
-            user.do("iam", "detach_role_policy", RoleName=name, PolicyArn=arn)
-        if user.do("iam", "delete_role", RoleName=name):
-            deleted.add(name)
-    return deleted

@@ -250,10 +250,25 @@ def test_what_was_done_to_a_group_ends_before_it_is_created_again():
     """The next group would take a profile that a user left without tags for another owner's, and the run would fail with the controller being right."""
     done = []
     played = Runner.__new__(Runner)
-    played._undo = []
+    played._undo, played.present = [], {"web": {"spec": {"provisioner": "eks", "eks": {}}}}
     played.undo(lambda: done.append("web"), group="web")
     played.undo(lambda: done.append("db"), group="db")
     played._undo_of("web")
     assert done == ["web"]
     played._undo_all()
     assert done == ["web", "db"]
+
+
+@pytest.mark.parametrize(("configuration", "kept"), [({}, True), ({"roleName": "people-shared"}, False)])
+def test_a_user_deletes_what_a_deletion_kept_if_the_next_group_has_another_role(cloud, configuration, kept):
+    """It would be there in the end, but not in the reference run, and the run would fail with the controller being right."""
+    name = f"demo-camp-kept-{'own' if kept else 'named'}"
+    group = name.removeprefix("demo-camp-")
+    make_profile(cloud, name)
+    played = Runner.__new__(Runner)
+    played.cloud, played._undo, played.journal = cloud, [], []
+    played.present = {group: {"spec": {"provisioner": "eks", "eks": {"configuration": configuration}}}}
+    played.undo(lambda: None, group=group)
+    played._undo_of(group)
+    found = cloud.snapshot()
+    assert (name in found["roles"], name in found["profiles"]) == (kept, kept)
