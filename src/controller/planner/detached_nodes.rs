@@ -4,6 +4,8 @@
 use std::collections::BTreeSet;
 use std::time::Duration;
 
+use jiff::Timestamp;
+
 use super::{Planner, Planning, kind_of};
 use crate::api::{GroupId, InstanceGroupStatus, ProvisionerKind};
 use crate::aws::error::none_if_not_found;
@@ -24,11 +26,12 @@ impl Planner {
         id: &GroupId,
         status: Option<&InstanceGroupStatus>,
         planning: &mut Planning,
+        now: Timestamp,
     ) {
         let own = status.and_then(own_scaling_group);
         let mut left = self.node_index.instances_with_records_of(&id.uid);
-        // A terminated instance has no Ready node for long.
-        left.retain(|(_, node)| node.ready);
+        // A terminated instance has no Ready node for long. What the controller has just terminated, no user detached.
+        left.retain(|(instance, node)| node.ready && !self.has_just_terminated(instance, now));
         let foreign = self.foreign_scaling_groups(&left, own).await;
         let group_of = |instance: &str| self.inventory.group_of_instance(instance);
         left.retain(|(instance, _)| group_of(instance).is_none_or(|group| foreign.contains(&group)));
@@ -45,6 +48,12 @@ impl Planner {
             }
             Err(error) => tracing::warn!(group = %id.key(), %error, "cannot read whether instances were detached"),
         }
+    }
+
+    /// Whether this process sent a termination of the instance so short a time ago that its Node may still be there.
+    fn has_just_terminated(&self, instance: &str, now: Timestamp) -> bool {
+        let sent_at = self.process_state.termination_sent_at(instance);
+        sent_at.is_some_and(|at| now.duration_since(at).abs() < self.settings.timing.decrement_interval)
     }
 
     /// Those of the instances' scaling groups that are of no InstanceGroup.
@@ -182,7 +191,7 @@ mod tests {
         let id = group_id(&group);
         let pass = async || {
             let mut planning = blocked(&id, StalledReason::InvalidSpec, String::new());
-            planner.uncordon_detached_nodes(&id, status.as_ref(), &mut planning).await;
+            planner.uncordon_detached_nodes(&id, status.as_ref(), &mut planning, Timestamp::now()).await;
             planning.plan.steps
         };
         let planned = pass().await;
@@ -205,6 +214,17 @@ mod tests {
         assert_eq!(steps(&["i-2"], &both, None).await, ["uncordon i-1"]);
         assert_eq!(steps(&[], &both, None).await, ["uncordon i-1", "clear i-2"]);
         assert_eq!(steps(&[], &[], None).await, [""; 0], "they were terminated");
+    }
+
+    /// A rotation of thousands of groups would otherwise ask EC2 about each instance that it has just terminated.
+    #[tokio::test]
+    async fn instance_that_the_controller_terminated_is_not_read() {
+        let (_, planner) = planner_among(vec![with_members("demo-team-web", &["i-2"])], &["i-1", "i-2"], None);
+        let interval = planner.settings.timing.decrement_interval;
+        planner.process_state.record_termination("i-1", interval, Timestamp::now() - interval);
+        assert_eq!(steps_of(&planner, None).await, ["uncordon i-1"], "it did not take");
+        planner.process_state.record_termination("i-1", interval, Timestamp::now());
+        assert_eq!(steps_of(&planner, None).await, [""; 0]);
     }
 
     /// A user who keeps the instance attaches it elsewhere. No group would ever uncordon its node there.

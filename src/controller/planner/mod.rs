@@ -142,7 +142,7 @@ impl Planner {
         if observer.is_forecast {
             return Ok(planning);
         }
-        self.uncordon_detached_nodes(&id, group.status.as_ref(), &mut planning).await;
+        self.uncordon_detached_nodes(&id, group.status.as_ref(), &mut planning, observer.now).await;
         // A group with a snapshot continues, also when some of its fields cannot be used.
         if planning.failure_reason.is_none() || planning.snapshot.is_some() {
             return Ok(planning);
@@ -284,7 +284,7 @@ impl Planner {
             (group.metadata.uid.as_deref(), group.metadata.generation, group.annotations()),
             (&context.active_boundaries.revision, &context.namespace_annotations),
         ));
-        self.process_state.demand(&group_id(group).key(), inputs, || {
+        self.process_state.demand(&GroupId::key_of(&group.metadata), inputs, || {
             match merge_spec(group, &group_id(group), context) {
                 Ok((merged, _)) => NodeDemand::from_spec(&merged.spec),
                 Err(_) => NodeDemand::from_spec(&json!(group.spec)),
