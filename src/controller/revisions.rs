@@ -22,7 +22,7 @@ use crate::util::text::shorten;
 /// How many steps are tried in a row. Each removes one difference; only another writer makes more necessary.
 const MAX_STEPS: usize = 20;
 
-/// Stores the content of the live ConfigMap and deletes what is too old. `before` is what was active until now. Nothing
+/// Stores the content of the live ConfigMap and, unless polls of a rollout do it, deletes what is too old. `before` is what was active until now. Nothing
 /// is done without the kind, or when the content is no longer active.
 ///
 /// # Errors
@@ -73,12 +73,14 @@ pub(crate) fn history(active: &ActiveBoundaries, ctx: &Context) -> History {
     let policy = active.rollout();
     let groups = ctx.stores.groups.state();
     let (needed, has_unknown_needs) = needs(&groups);
+    let view = ctx.stores.rollout.view();
     History {
         release: policy.and_then(|policy| policy.release.clone()).unwrap_or_default(),
         kept: policy.map_or(DEFAULT_HISTORY, |policy| policy.history),
         needed,
         has_unknown_needs: has_unknown_needs || groups.iter().any(|group| is_behind(group, ctx)),
-        policy_under_way: ctx.stores.rollout.view().and_then(|view| view.policy_under_way()),
+        is_followed: policy.is_some() || view.is_some(),
+        policy_under_way: view.and_then(|view| view.policy_under_way()),
         used_numbers: used_numbers(ctx),
     }
 }
@@ -87,7 +89,7 @@ pub(crate) fn history(active: &ActiveBoundaries, ctx: &Context) -> History {
 pub(crate) fn used_numbers(ctx: &Context) -> UsedNumbers {
     let mut used = UsedNumbers::new();
     for group in ctx.stores.groups.state() {
-        used.extend(status_of(&group).as_ref().map(numbers_in_status).unwrap_or_default());
+        used.extend(status_of(&group).map(numbers_in_status).unwrap_or_default());
     }
     if let Some(view) = ctx.stores.rollout.view() {
         used.extend(view.stored.values().map(|stored| (stored.number, stored.hash.clone())));
@@ -95,11 +97,11 @@ pub(crate) fn used_numbers(ctx: &Context) -> UsedNumbers {
     used
 }
 
-/// The status of a group; `None` if it cannot be decoded.
-fn status_of(group: &GroupObject) -> Option<InstanceGroupStatus> {
+/// The status of a group; `None` if it has none, or if it cannot be decoded.
+fn status_of(group: &GroupObject) -> Option<&InstanceGroupStatus> {
     match &group.0 {
-        Ok(group) => Some(group.status.clone().unwrap_or_default()),
-        Err(invalid) => invalid.status.clone(),
+        Ok(group) => group.status.as_ref(),
+        Err(invalid) => invalid.status.as_ref(),
     }
 }
 
@@ -108,11 +110,15 @@ fn needs(groups: &[Arc<GroupObject>]) -> (BTreeSet<String>, bool) {
     let (mut needed, mut has_unknown_needs) = (BTreeSet::new(), false);
     for group in groups {
         let Some(status) = status_of(group) else {
-            has_unknown_needs = true;
+            has_unknown_needs |= group.0.is_err();
             continue;
         };
-        needed.extend(status.boundaries_revision);
-        needed.extend(status.rollout.and_then(|record| record.previous));
+        let previous = status.rollout.as_ref().and_then(|record| record.previous.as_ref());
+        for hash in status.boundaries_revision.iter().chain(previous) {
+            if !needed.contains(hash) {
+                needed.insert(hash.clone());
+            }
+        }
     }
     (needed, has_unknown_needs)
 }

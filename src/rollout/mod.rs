@@ -44,7 +44,7 @@ pub(crate) use patience::Patience;
 pub(crate) use progress::{ProgressInput, advance};
 pub(crate) use retention::{
     Current, History, HistoryStep, UsedNumbers, foreign_names, has_texts, next_step, policy_is_retained, returns_to,
-    sorted, used_numbers,
+    revision_to_delete, sorted, used_numbers,
 };
 pub(crate) use running::Running;
 pub(crate) use stuck::{is_active, last_progress, stuck_at};

@@ -37,8 +37,8 @@ struct Clock {
 
 impl Patience {
     /// Forgets the groups that were deleted.
-    pub(crate) fn retain(&mut self, keys: &HashSet<String>) {
-        self.clocks.retain(|key, _| keys.contains(key));
+    pub(crate) fn retain(&mut self, keys: &HashSet<&str>) {
+        self.clocks.retain(|key, _| keys.contains(key.as_str()));
     }
 
     /// Whether a group has replaced a node, or switched, since the last call.

@@ -21,6 +21,8 @@ pub(crate) struct History {
     pub needed: BTreeSet<String>,
     /// Whether it is unknown what some group needs, so that nothing is deleted.
     pub has_unknown_needs: bool,
+    /// Whether rollouts are followed. Their polls delete what is not kept, one revision at a time.
+    pub is_followed: bool,
     /// The policy of the rollout under way.
     pub policy_under_way: Option<PolicyUnderWay>,
     /// The numbers that are known to be used, also by revisions that a user deleted.
@@ -81,6 +83,7 @@ impl Default for History {
             kept: DEFAULT_HISTORY,
             needed: BTreeSet::new(),
             has_unknown_needs: false,
+            is_followed: false,
             policy_under_way: None,
             used_numbers: UsedNumbers::new(),
         }
@@ -128,7 +131,8 @@ pub(crate) fn next_step(
     let is_stored =
         |newest: &BoundariesRevision| has_texts(newest, &hash) && (lost_policy.is_none() || retains_policy(newest));
     if newest.is_some_and(|newest| is_stored(newest)) {
-        return surplus(&sorted, history).filter(|_| !history.has_unknown_needs);
+        let found = oldest_dispensable(&sorted, history).filter(|_| !history.is_followed);
+        return found.map(|(name, uid)| HistoryStep::Delete { name, uid });
     }
     let first = before.filter(|before| newest.is_none() && content_hash(before) != hash);
     let (data, mut from) = match first {
@@ -256,8 +260,15 @@ fn number_of(name: &str) -> Option<i64> {
     name.strip_prefix('r')?.parse().ok().filter(|number| format!("r{number}") == name)
 }
 
-/// The oldest revision that is not kept.
-fn surplus(sorted: &[&BoundariesRevision], history: &History) -> Option<HistoryStep> {
+/// The oldest revision that is not kept: its name and UID. `None` while it is unknown what some group needs.
+pub(crate) fn revision_to_delete(stored: &[BoundariesRevision], history: &History) -> Option<(String, String)> {
+    oldest_dispensable(&sorted(stored), history)
+}
+
+fn oldest_dispensable(sorted: &[&BoundariesRevision], history: &History) -> Option<(String, String)> {
+    if history.has_unknown_needs {
+        return None;
+    }
     let (newest, older) = sorted.split_last()?;
     let stable = stable_before(sorted, newest).map(|revision| revision.spec.number);
     // An image of an aborted revision is not rolled out again while the revision is stored.
@@ -272,8 +283,7 @@ fn surplus(sorted: &[&BoundariesRevision], history: &History) -> Option<HistoryS
     };
     let dispensable = older.len().saturating_sub(history.kept.saturating_sub(1));
     let oldest = older[..dispensable].iter().find(|revision| !is_needed(revision))?;
-    let (name, uid) = (oldest.metadata.name.clone()?, oldest.metadata.uid.clone()?);
-    Some(HistoryStep::Delete { name, uid })
+    Some((oldest.metadata.name.clone()?, oldest.metadata.uid.clone()?))
 }
 
 /// The revision that groups return to: the last complete revision before the target. If none is complete, it is

@@ -4,12 +4,14 @@
 mod budget;
 mod checks;
 mod decide;
+mod delete_revision;
 mod drain_forecast;
 mod forecast;
 mod history_warnings;
 mod ignored;
 mod images;
 mod metrics;
+mod poll_state;
 mod prometheus;
 mod switch_revision;
 #[cfg(test)]
@@ -17,7 +19,6 @@ mod tests;
 
 use std::collections::{BTreeMap, BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
-use std::time::Duration;
 
 use jiff::{SignedDuration, Timestamp};
 use kube::ResourceExt;
@@ -28,6 +29,7 @@ pub(crate) use self::checks::run as run_checks;
 pub(crate) use self::decide::Decided;
 use self::decide::namespace_texts;
 pub(crate) use self::forecast::decide_and_count;
+use self::poll_state::PollState;
 pub(crate) use self::prometheus::Prometheus;
 pub(crate) use self::switch_revision::{record_completion, switch_revision};
 use super::context::{Context, publish_event};
@@ -45,8 +47,8 @@ use crate::index::nodes::NodeIndex;
 use crate::k8s::{EventTarget, KubeError};
 use crate::plan::{Event, EventReason};
 use crate::rollout::{
-    BudgetUsage, GroupSummary, Images, Patience, ProgressInput, RevisionDecision, RolloutView, Running, YieldingGroups,
-    advance, comes_next, drain_blocker, is_active, last_progress, stuck_at,
+    BudgetUsage, GroupSummary, ProgressInput, RevisionDecision, RolloutView, Running, YieldingGroups, advance,
+    comes_next, drain_blocker,
 };
 use crate::util::busy_time::busy_time;
 
@@ -86,47 +88,6 @@ pub(crate) async fn run(ctx: Arc<Context>, trigger: Trigger) {
             tracing::warn!(%error, "cannot follow the rollout of the boundaries");
         }
     }
-}
-
-/// What this process remembers between two polls.
-#[derive(Default)]
-struct PollState {
-    /// Name of the revision that all of this is about.
-    target: String,
-    /// Since when each wave has soaked, as far as this process saw it begin.
-    soaks: HashMap<String, Instant>,
-    /// The waves that the last poll found ready to pass.
-    ready: Vec<String>,
-    /// How long each group has made no progress.
-    patience: Patience,
-    /// The last progress of the rollout that this process saw, later by the time in which it could make none.
-    progress_at: Option<Timestamp>,
-    /// When the last poll looked for progress.
-    looked_at: Option<Timestamp>,
-    /// Groups that would switch to another content and were enqueued for it.
-    enqueued: HashSet<String>,
-    /// Groups that a window, a freeze or an order blocked at the last poll.
-    blocked: HashSet<String>,
-    /// The image aliases that the last poll found to resolve to other images.
-    moved_images: Images,
-    /// What was reported of stored revisions that cannot be used.
-    reported_problems: BTreeSet<String>,
-    /// What was reported of orders and waves without effect.
-    reported_ignored: BTreeSet<String>,
-    /// What was reported of orders that came too late for older revisions.
-    reported_late_orders: BTreeSet<String>,
-    /// The older revisions of which it was reported that the API server refuses their status.
-    reported_unrecorded: BTreeSet<String>,
-    /// Whether it was reported that the ConfigMap has no policy any more.
-    is_kept_policy_reported: bool,
-    /// What was read of pods and budgets.
-    drains: drain_forecast::DrainWatch,
-    /// When the status was written last.
-    written_at: Option<Timestamp>,
-    /// A halt or a return that the API server refuses to record. It counts nevertheless, for as long as this process leads.
-    unrecorded_stop: Option<BoundariesRevisionStatus>,
-    /// Since when the API server has refused the status, and whether that was reported.
-    refused: Option<(Timestamp, bool)>,
 }
 
 /// Counts what the groups use of the budget that were not planned yet, unless this process has done so since it leads.
@@ -301,7 +262,8 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
     trigger.enqueue_keys(woken_groups(ctx, &view, switching_groups, &beginning, &mut polled.enqueued));
     trigger.enqueue_keys(budget::unblocked_groups(ctx, &view));
     // Last, so that the progress is recorded whatever the API server answers.
-    images::store_new_images(ctx, &view, &stored, &mut polled.moved_images).await.and(result)
+    let moved = images::store_new_images(ctx, &view, &stored, &mut polled.moved_images).await;
+    polled.dispensable.delete_one(ctx, &active, &stored).await.and(moved).and(result)
 }
 
 /// The view with a halt or a return that is not recorded.
@@ -332,79 +294,6 @@ async fn report_refusal(
     publish_event(&ctx.boundaries_target().await, &Event::warning(EventReason::RolloutNotRecorded, message), ctx).await;
 }
 
-impl PollState {
-    /// Records which waves have begun to soak. `since_jump`: how long ago the wall clock jumped forward, if it did.
-    fn record_soaks(
-        &mut self,
-        before: &BoundariesRevisionStatus,
-        after: &BoundariesRevisionStatus,
-        since_jump: Option<Duration>,
-        now: Timestamp,
-    ) {
-        // The soak of a wave whose groups were done with an earlier revision continues. A jump is no time that passed.
-        let begun = |settled: &str| {
-            let age: Duration = now.duration_since(settled.parse().ok()?).try_into().ok()?;
-            Instant::now().checked_sub(since_jump.map_or(age, |since| age.min(since)))
-        };
-        for wave in &after.waves {
-            let old = before.waves.iter().find(|old| old.name == wave.name);
-            match (&old.and_then(|old| old.settled.clone()), &wave.settled) {
-                (None, Some(settled)) => {
-                    self.soaks.insert(wave.name.clone(), begun(settled).unwrap_or_else(Instant::now));
-                }
-                (_, None) => _ = self.soaks.remove(&wave.name),
-                (Some(_), Some(_)) => {}
-            }
-        }
-    }
-
-    /// Keeps what stops the groups, if the API server refused to record it. After a conflict, the next poll decides again.
-    fn keep_stop(&mut self, written: &Result<(), KubeError>, status: &BoundariesRevisionStatus) {
-        use RolloutPhase::{Aborted, Halted, Returning};
-        let stops = || matches!(status.phase, Some(Halted | Returning | Aborted));
-        match written {
-            Ok(()) => self.unrecorded_stop = None,
-            Err(error) if error.is_conflict() => {}
-            Err(_) => self.unrecorded_stop = stops().then(|| status.clone()),
-        }
-    }
-
-    /// Since when the status has been refused, once that has lasted for `delay`, and only once.
-    fn track_refusal(&mut self, is_refused: bool, delay: SignedDuration, now: Timestamp) -> Option<Timestamp> {
-        if !is_refused {
-            self.refused = None;
-            return None;
-        }
-        let (since, is_reported) = self.refused.get_or_insert((now, false));
-        let is_due = !*is_reported && now.duration_since(*since) >= delay;
-        *is_reported |= is_due;
-        is_due.then_some(*since)
-    }
-
-    /// When the rollout counts as stuck. Time in which it could make no progress does not count.
-    fn stuck_at(&mut self, view: &RolloutView, summary: &GroupSummary, now: Timestamp) -> Option<Timestamp> {
-        let (before, is_idle) = (self.looked_at.replace(now), !is_active(view, summary));
-        let known = last_progress(view, summary, self.progress_at);
-        self.progress_at = match before {
-            _ if self.patience.take_progress() => Some(now),
-            // For how long it could make none before this process led is not known.
-            None if is_idle => Some(now),
-            Some(before) if is_idle => {
-                let idle = now.duration_since(before).max(SignedDuration::ZERO);
-                known.map(|at| at.checked_add(idle).map_or(now, |at| at.min(now)))
-            }
-            _ => self.progress_at,
-        };
-        stuck_at(view, summary, last_progress(view, summary, self.progress_at))
-    }
-
-    /// Forgets the groups that were deleted.
-    fn retain(&mut self, keys: &HashSet<String>) {
-        self.blocked.retain(|key| keys.contains(key));
-        self.patience.retain(keys);
-    }
-}
-
 /// Where the groups stand.
 struct Poll {
     /// Counted by wave.
@@ -428,28 +317,27 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
         let all = ctx.stores.namespaces.state();
         all.iter().map(|namespace| (namespace.name_any(), namespace_texts(namespace))).collect()
     };
-    let groups = ctx.stores.groups.state();
-    polled.retain(&groups.iter().map(|stored| super::group_key(stored)).collect());
-    for stored in groups {
+    let groups: Vec<_> =
+        ctx.stores.groups.state().into_iter().map(|stored| (super::group_key(&stored), stored)).collect();
+    polled.retain(&groups.iter().map(|(key, _)| key.as_str()).collect());
+    for (key, stored) in groups {
         let group = match &stored.0 {
             Ok(group) => group,
             Err(invalid) => {
                 let is_deleting = invalid.metadata.deletion_timestamp.is_some();
                 let recorded = invalid.status.as_ref().and_then(|status| status.boundaries_revision.as_deref());
                 if !is_deleting {
-                    summary.list_undecodable(view, &super::group_key(&stored), recorded);
+                    summary.list_undecodable(view, &key, recorded);
                 }
-                let key = super::group_key(&stored);
                 ctx.stores.rollout.with_budget_usage(|budget_usage| budget_usage.suspend(&key));
                 continue;
             }
         };
         let namespace = group.namespace().unwrap_or_default();
         let Some(texts) = texts.get(&namespace) else {
-            summary.add_unseen(&super::group_key(&stored));
+            summary.add_unseen(&key);
             continue;
         };
-        let key = super::group_key(&stored);
         let version = group.resource_version();
         let cache_state = ctx.planner.process_state.own_writes(&key, |own| own.cache_state(version.as_deref(), now));
         let decided = ctx.stores.decide(group, view, texts, &ctx.planner, now, |facts, choice| {

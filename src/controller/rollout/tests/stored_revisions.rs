@@ -426,3 +426,78 @@ fn soak_that_continues_does_not_count_a_jump_of_the_clock() {
         assert!((expected..expected + 20).contains(&soaked), "{soaked} s, jumped {since_jump:?} ago");
     }
 }
+
+/// An old answer of the API server, or a cache that has just synced, must not delete what a group still has. What the API
+/// server refuses is not asked for at each poll.
+#[tokio::test]
+async fn one_revision_is_deleted_by_two_polls_that_agree() {
+    let map = |image: &str| -> BTreeMap<String, String> {
+        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
+        let policy = "history: 2\nwaves: [{name: all}]".to_owned();
+        [("rollout".to_owned(), policy), ("defaults".to_owned(), defaults)].into()
+    };
+    let stored = |number: i64| {
+        let data = map(&format!("ami-{number}"));
+        let (name, hash) = (format!("r{number}"), crate::boundaries::content_hash(&data));
+        let mut revision =
+            BoundariesRevision::new(&name, BoundariesRevisionSpec { number, hash, data, ..Default::default() });
+        let status = revision.status.get_or_insert_default();
+        status.phase = Some(RolloutPhase::Complete);
+        (revision.metadata.resource_version, revision.metadata.uid) = (Some("1".into()), Some(name));
+        json!(revision)
+    };
+    let items = Arc::new(Mutex::new((1..=4).map(stored).collect::<Vec<_>>()));
+    let (is_refused, calls) = (Arc::new(Mutex::new(true)), Arc::new(Mutex::new(vec![])));
+    let (present, refuses, log) = (items.clone(), is_refused.clone(), calls.clone());
+    let mut test = fake::context(crate::k8s::fake::client(move |call| {
+        let mut items = present.lock().unwrap();
+        match call.route() {
+            ("GET", _) => (
+                200,
+                json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": *items}),
+            ),
+            ("DELETE", path) => {
+                let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+                log.lock().unwrap().push(name.clone());
+                if *refuses.lock().unwrap() {
+                    return crate::k8s::fake::failure(403, "Forbidden", "a policy");
+                }
+                items.retain(|item| item["metadata"]["name"] != name.as_str());
+                (200, json!({"kind": "Status", "status": "Success"}))
+            }
+            ("PATCH", _) => {
+                let newest = items.last_mut().expect("a revision");
+                let fields = call.body["status"].as_object().expect("a status").clone();
+                newest["status"].as_object_mut().expect("a status").extend(fields);
+                (200, newest.clone())
+            }
+            _ => (200, call.body),
+        }
+    }));
+    let ctx = Arc::get_mut(&mut test.ctx).expect("no other task has it");
+    ctx.planner.node_index = Arc::new(node_index());
+    ctx.planner.settings.resync_period = std::time::Duration::from_millis(1);
+    test.ctx.stores.boundaries.set(select_active(Some(&map("ami-4")), None, true).0);
+    let (trigger, mut polled) = (crate::controller::trigger::Trigger::new(test.ctx.clone()), Default::default());
+    let deleted = || calls.lock().unwrap().join(" ");
+    let mut poll = async || super::super::poll(&test.ctx, &trigger, &mut polled).await;
+    for _ in 0..10 {
+        // The first polls record the progress.
+        if !deleted().is_empty() || poll().await.is_err() {
+            break;
+        }
+    }
+    assert_eq!(deleted(), "r1", "it is refused");
+    *is_refused.lock().unwrap() = false;
+    tokio::time::sleep(std::time::Duration::from_millis(2)).await;
+    poll().await.expect("it is deleted");
+    assert_eq!(deleted(), "r1 r1");
+    poll().await.expect("r2 is found");
+    assert_eq!(deleted(), "r1 r1", "the next one is found once");
+    poll().await.expect("r2 is deleted");
+    assert_eq!(deleted(), "r1 r1 r2");
+    for _ in 0..3 {
+        poll().await.expect("nothing is left to do");
+    }
+    assert_eq!(deleted(), "r1 r1 r2", "two are kept");
+}
