@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 
 use jiff::Timestamp;
+use kube::core::ObjectMeta;
 use serde::Serialize;
 
 use super::names::FINALIZER;
@@ -32,13 +33,22 @@ pub struct GroupId {
 impl GroupId {
     /// `namespace/name`.
     pub(crate) fn key(&self) -> String {
-        format!("{}/{}", self.namespace, self.name)
+        key(&self.namespace, &self.name)
+    }
+
+    /// The key of the InstanceGroup with this metadata, without its other fields: a poll of a rollout asks for thousands.
+    pub(crate) fn key_of(metadata: &ObjectMeta) -> String {
+        key(metadata.namespace.as_deref().unwrap_or_default(), metadata.name.as_deref().unwrap_or_default())
     }
 
     /// Whether the InstanceGroup has a deletion timestamp.
     pub(crate) fn is_deleting(&self) -> bool {
         self.deletion_requested_at.is_some()
     }
+}
+
+fn key(namespace: &str, name: &str) -> String {
+    [namespace, "/", name].concat()
 }
 
 /// Reads the identity from an InstanceGroup's metadata.

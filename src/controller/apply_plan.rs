@@ -6,7 +6,7 @@ use kube::ResourceExt;
 use super::context::Context;
 use super::planner::Planning;
 use super::report;
-use crate::api::{InstanceGroup, group_id};
+use crate::api::{GroupId, InstanceGroup, group_id};
 use crate::apply::{Applied, Applier, StepError, apply};
 use crate::plan::{Plan, PlannedStep, Step};
 
@@ -26,7 +26,7 @@ pub(super) async fn apply_plan(
         true => None,
         false => stores.rollout_block(group, planner).or_else(|| stores.reserve_budget(group, planner, step)),
     };
-    stores.rollout.record_usage(&group_id(group).key(), plan.node_usage.clone());
+    stores.rollout.record_usage(&GroupId::key_of(&group.metadata), plan.node_usage.clone());
     let node_of = |instance: &str| planner.node_index.get(instance).map(|node| node.name);
     let applier = Applier {
         inventory: &ctx.planner.inventory,

@@ -6,15 +6,15 @@ use std::time::Duration;
 
 use futures::channel::mpsc::UnboundedSender;
 use k8s_openapi::api::core::v1::ConfigMap;
-use kube::ResourceExt;
 use kube::core::ObjectMeta;
 use kube::runtime::reflector::ObjectRef;
+use kube::{Resource, ResourceExt};
 
 use super::planner::{ObserveError, Planner};
 use super::rollout::Prometheus;
 use super::stores::Stores;
-use crate::api::GroupObject;
 use crate::api::names::CONFIG_MAP;
+use crate::api::{GroupId, GroupObject};
 use crate::apply::AwsAuthWriter;
 use crate::index::invalid_groups::InvalidGroups;
 use crate::k8s::{EventTarget, KubeError, KubeEvent};
@@ -146,7 +146,7 @@ pub(crate) enum Error {
 
 /// The key of a group in maps, metrics and logs: `namespace/name`.
 pub(crate) fn group_key(stored: &GroupObject) -> String {
-    format!("{}/{}", stored.namespace().unwrap_or_default(), stored.name_any())
+    GroupId::key_of(stored.meta())
 }
 
 /// An InstanceGroup as the target of an event.

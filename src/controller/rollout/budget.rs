@@ -1,6 +1,6 @@
 //! The budget of the rollout: what the groups use of it, and which group continues when the budget allows a node again.
 
-use crate::api::{BudgetLimit, BudgetUser, NodeCounts, RolloutBudget, group_id};
+use crate::api::{BudgetLimit, BudgetUser, GroupId, NodeCounts, RolloutBudget};
 use crate::boundaries::BudgetPolicy;
 use crate::controller::context::Context;
 use crate::controller::stores::Stores;
@@ -27,14 +27,14 @@ pub(super) fn expect_groups(stores: &Stores, nodes: &NodeIndex, view: &RolloutVi
     let groups = stores.groups.state();
     let unknown: Vec<_> = stores.rollout.with_budget_usage(|budget_usage| {
         let groups = groups.iter().filter_map(|stored| stored.0.as_ref().ok());
-        groups.filter(|group| !budget_usage.knows(&group_id(group).key())).collect()
+        groups.filter(|group| !budget_usage.knows(&GroupId::key_of(&group.metadata))).collect()
     });
     for group in unknown {
         let counts = group.status.as_ref().and_then(|status| status.nodes.clone()).unwrap_or_default();
         let records = nodes.with_records_of(group.metadata.uid.as_deref().unwrap_or_default());
-        stores
-            .rollout
-            .with_budget_usage(|budget_usage| budget_usage.expect(&group_id(group).key(), expected(&counts, &records)));
+        stores.rollout.with_budget_usage(|budget_usage| {
+            budget_usage.expect(&GroupId::key_of(&group.metadata), expected(&counts, &records))
+        });
     }
     stores.rollout.with_budget_usage(BudgetUsage::set_counted);
 }

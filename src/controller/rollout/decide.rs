@@ -9,7 +9,7 @@ use kube::core::PartialObjectMeta;
 use kube::runtime::reflector::ObjectRef;
 use serde_json::Value;
 
-use crate::api::{InstanceGroup, InstanceGroupStatus, group_id, has_resources};
+use crate::api::{GroupId, InstanceGroup, InstanceGroupStatus, group_id, has_resources};
 use crate::controller::planner::{GroupContext, Planner, merge_spec};
 use crate::controller::stores::Stores;
 use crate::rollout::{
@@ -84,7 +84,7 @@ impl Stores {
         now: Timestamp,
         observe: impl FnOnce(&GroupView, &RevisionDecision),
     ) -> Decided {
-        let (namespace, key) = (group.namespace().unwrap_or_default(), group_id(group).key());
+        let (namespace, key) = (group.namespace().unwrap_or_default(), GroupId::key_of(&group.metadata));
         let stored = self.namespaces.get(&ObjectRef::new(&namespace));
         let empty = BTreeMap::new();
         let annotations = stored.as_ref().map_or(&empty, |namespace| namespace.annotations());

@@ -5,7 +5,7 @@ use kube::ResourceExt;
 use kube::runtime::reflector::ObjectRef;
 
 use super::decide::{Decided, namespace_texts, uses_alias};
-use crate::api::InstanceGroup;
+use crate::api::{GroupId, InstanceGroup};
 use crate::controller::planner::{GroupContext, Planner, Planning, merge_spec};
 use crate::controller::stores::Stores;
 use crate::plan::{Outcome, StalledReason};
@@ -56,7 +56,7 @@ pub(crate) async fn decide_with_forecast(
         _ => fresh.or(decided.forecast),
     };
     let known = KnownImpact { inputs: decided.inputs, retries: view.orders.retries, forecast };
-    stores.rollout.set_forecast(&group_id(group).key(), known);
+    stores.rollout.set_forecast(&GroupId::key_of(&group.metadata), known);
     Some(decide())
 }
 
@@ -73,7 +73,7 @@ pub(crate) async fn decide_and_count(
     if let RevisionDecision::Switch(switch) = &decided.choice
         && let Some(wave) = view.wave_index(switch.record.wave.as_deref())
     {
-        stores.rollout.count_switch(wave, &group_id(group).key());
+        stores.rollout.count_switch(wave, &GroupId::key_of(&group.metadata));
     }
     Some(decided)
 }

@@ -15,7 +15,7 @@ use super::forecast::decide_with_forecast;
 use super::{count_running, count_unavailable};
 
 use crate::api::names::condition;
-use crate::api::{InstanceGroup, diff_merge_patch, group_id, rfc3339};
+use crate::api::{GroupId, InstanceGroup, diff_merge_patch, rfc3339};
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::controller::context::{CACHE_LAG_DELAY, Context, Error, event_target, publish_event};
 use crate::controller::planner::{GroupContext, Planner, Planning};
@@ -212,7 +212,7 @@ impl Stores {
             block => context.rollout_block = block.map(|block| block.why),
         }
         context.revision_wait = waits;
-        let key = group_id(group).key();
+        let key = GroupId::key_of(&group.metadata);
         context.drain_forecast = self.rollout.drain_forecast(&key);
         if !rotates_for_revision {
             return self.rollout.record_idle(&key);
@@ -243,7 +243,7 @@ impl Stores {
         if !decided.rotates_for_revision {
             return None;
         }
-        self.rollout.reserve_budget(&group_id(group).key(), step)
+        self.rollout.reserve_budget(&GroupId::key_of(&group.metadata), step)
     }
 
     /// What the rollout means for this group now; `None` while its Namespace is not known.
@@ -312,7 +312,7 @@ pub(crate) fn record_completion(group: &InstanceGroup, planned: &mut Planning, n
 mod tests {
     use super::super::tests::{controller, group, key, open_rollout, stores};
     use super::*;
-    use crate::api::{InstanceGroupSpec, InstanceGroupStatus, RolloutRecord};
+    use crate::api::{InstanceGroupSpec, InstanceGroupStatus, RolloutRecord, group_id};
     use crate::controller::report::BoundariesSummary;
     use crate::plan::{NodeStep, Plan, PlannedStep, StalledReason, UncordonReason, blocked_plan};
 

@@ -106,7 +106,7 @@ pub(super) fn stores(groups: &[InstanceGroup], view: &RolloutView, names: &[&str
 }
 
 pub(super) fn key(group: &InstanceGroup) -> String {
-    crate::api::group_id(group).key()
+    crate::api::GroupId::key_of(&group.metadata)
 }
 
 fn node_index() -> NodeIndex {
