@@ -15,7 +15,7 @@ from campaign import foreign_resources, hits, perturbations, rollouts, spec_gene
 from campaign import controller as processes
 from campaign import scenario as scenarios
 from campaign.clock import Clock
-from campaign.user import User
+from campaign.user import User, owned
 from campaign.writes import WriteInactivity, Writes
 from e2e import harness, keiko_groups, keiko_loader, logs
 
@@ -197,11 +197,12 @@ class Runner:
 
         What its deletion kept for want of tags, and the next one does not use, the user deletes, as the controller asked.
         """
+        kept = any(not owned(thing["tags"]) for kind in ("roles", "profiles") for _, thing in User(self, group).each(kind))
         due = [entry for entry in self._undo if entry[2] == group]
         self._undo = [entry for entry in self._undo if entry not in due]
         for _, function, _ in due:
             self._undo_or_retry(function)
-        if due and not scenarios.has_own_role(self.present[group]["spec"]):
+        if kept and not scenarios.has_own_role(self.present[group]["spec"]):
             User(self, group).delete_roles_and_profiles()
 
     def _undo_all(self):

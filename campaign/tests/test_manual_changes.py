@@ -246,11 +246,11 @@ def test_a_change_is_undone_when_the_api_server_is_back():
     assert done == ["API server", "edit"]
 
 
-def test_what_was_done_to_a_group_ends_before_it_is_created_again():
+def test_what_was_done_to_a_group_ends_before_it_is_created_again(cloud):
     """The next group would take a profile that a user left without tags for another owner's, and the run would fail with the controller being right."""
     done = []
     played = Runner.__new__(Runner)
-    played._undo, played.present = [], {"web": {"spec": {"provisioner": "eks", "eks": {}}}}
+    played.cloud, played._undo, played.present = cloud, [], {"web": {"spec": {"provisioner": "eks", "eks": {}}}}
     played.undo(lambda: done.append("web"), group="web")
     played.undo(lambda: done.append("db"), group="db")
     played._undo_of("web")
@@ -259,16 +259,20 @@ def test_what_was_done_to_a_group_ends_before_it_is_created_again():
     assert done == ["web", "db"]
 
 
-@pytest.mark.parametrize(("configuration", "kept"), [({}, True), ({"roleName": "people-shared"}, False)])
-def test_a_user_deletes_what_a_deletion_kept_if_the_next_group_has_another_role(cloud, configuration, kept):
-    """It would be there in the end, but not in the reference run, and the run would fail with the controller being right."""
-    name = f"demo-camp-kept-{'own' if kept else 'named'}"
-    group = name.removeprefix("demo-camp-")
+@pytest.mark.parametrize(
+    ("configuration", "tagged", "kept"),
+    [({}, False, True), ({"roleName": "people-shared"}, False, False), ({"roleName": "people-shared"}, True, True)],
+)
+def test_a_user_deletes_what_a_deletion_kept_if_the_next_group_has_another_role(cloud, configuration, tagged, kept):
+    """It would be there in the end, but not in the reference run, and the run would fail with the controller being right. What has its tags was leaked."""
+    group = f"kept-{'named' if configuration else 'own'}-{'tagged' if tagged else 'untagged'}"
+    name = f"demo-camp-{group}"
     make_profile(cloud, name)
+    if not tagged:
+        cloud.boto("iam").untag_instance_profile(InstanceProfileName=name, TagKeys=list(TAGS))
     played = Runner.__new__(Runner)
     played.cloud, played._undo, played.journal = cloud, [], []
     played.present = {group: {"spec": {"provisioner": "eks", "eks": {"configuration": configuration}}}}
-    played.undo(lambda: None, group=group)
     played._undo_of(group)
     found = cloud.snapshot()
     assert (name in found["roles"], name in found["profiles"]) == (kept, kept)

@@ -22,8 +22,8 @@ use crate::util::text::shorten;
 /// How many steps are tried in a row. Each removes one difference; only another writer makes more necessary.
 const MAX_STEPS: usize = 20;
 
-/// Stores the content of the live ConfigMap and, unless polls of a rollout do it, deletes what is too old. `before` is what was active until now. Nothing
-/// is done without the kind, or when the content is no longer active.
+/// Stores the content of the live ConfigMap and, unless polls of a rollout do it, deletes what is too old. `before` is what
+/// was active until now. Nothing is done without the kind, or when the content is no longer active.
 ///
 /// # Errors
 /// The API server did not answer, or denied a call. The history is then continued with the next edit or leader.
@@ -68,6 +68,12 @@ pub(crate) async fn store(
     Ok(())
 }
 
+/// How many revisions are kept: by the policy of the ConfigMap, or by the one that continues without it.
+pub(crate) fn kept(active: &ActiveBoundaries, ctx: &Context) -> usize {
+    let view = ctx.stores.rollout.view();
+    active.rollout().or(view.as_ref().map(|view| &view.policy)).map_or(DEFAULT_HISTORY, |policy| policy.history)
+}
+
 /// Which part of the history is kept: by the policy, and by the revisions that the status of a group names.
 pub(crate) fn history(active: &ActiveBoundaries, ctx: &Context) -> History {
     let policy = active.rollout();
@@ -76,7 +82,7 @@ pub(crate) fn history(active: &ActiveBoundaries, ctx: &Context) -> History {
     let view = ctx.stores.rollout.view();
     History {
         release: policy.and_then(|policy| policy.release.clone()).unwrap_or_default(),
-        kept: policy.map_or(DEFAULT_HISTORY, |policy| policy.history),
+        kept: kept(active, ctx),
         needed,
         has_unknown_needs: has_unknown_needs || groups.iter().any(|group| is_behind(group, ctx)),
         is_followed: policy.is_some() || view.is_some(),

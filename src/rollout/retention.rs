@@ -282,7 +282,10 @@ fn oldest_dispensable(sorted: &[&BoundariesRevision], history: &History) -> Opti
             || history.needed.contains(&revision.spec.hash) && revision.spec.hash != newest.spec.hash
     };
     let dispensable = older.len().saturating_sub(history.kept.saturating_sub(1));
-    let oldest = older[..dispensable].iter().find(|revision| !is_needed(revision))?;
+    // One with a finalizer stays for a while, and must not keep the others.
+    let is_present = |revision: &BoundariesRevision| revision.metadata.deletion_timestamp.is_none();
+    let mut found = older[..dispensable].iter().filter(|revision| is_present(revision));
+    let oldest = found.find(|revision| !is_needed(revision))?;
     Some((oldest.metadata.name.clone()?, oldest.metadata.uid.clone()?))
 }
 

@@ -31,7 +31,8 @@ impl Planner {
         let own = status.and_then(own_scaling_group);
         let mut left = self.node_index.instances_with_records_of(&id.uid);
         // A terminated instance has no Ready node for long. What the controller has just terminated, no user detached.
-        left.retain(|(instance, node)| node.ready && !self.has_just_terminated(instance, now));
+        // A termination may have been lost: while the group is being deleted, no later pass would find that out.
+        left.retain(|(instance, node)| node.ready && (id.is_deleting() || !self.has_just_terminated(instance, now)));
         let foreign = self.foreign_scaling_groups(&left, own).await;
         let group_of = |instance: &str| self.inventory.group_of_instance(instance);
         left.retain(|(instance, _)| group_of(instance).is_none_or(|group| foreign.contains(&group)));

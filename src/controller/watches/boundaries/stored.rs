@@ -15,7 +15,7 @@ use crate::controller::planner::Planner;
 use crate::controller::{revisions, rollout};
 use crate::k8s::KubeError;
 use crate::plan::Write;
-use crate::rollout::RolloutView;
+use crate::rollout::{History, RolloutView};
 use crate::util::lookup::Lookup;
 
 /// Why a ConfigMap with the key `rollout` is not used.
@@ -71,7 +71,8 @@ pub(super) async fn store_now(
     let Some(live) = live else { return StoreResult::Stored };
     let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
     let _turn = ctx.stores.revision_mutex.lock().await;
-    let history = revisions::history(active, ctx);
+    // A leader that continues a rollout whose policy the ConfigMap has lost has no view yet.
+    let history = History { is_followed: true, ..revisions::history(active, ctx) };
     while let Err(error) = revisions::store(kube, namespace, live, before, &history, || ctx.can_write()).await {
         tracing::warn!(%error, "cannot store the boundaries as a BoundariesRevision");
         if matches!(error, KubeError::Forbidden { .. } | KubeError::Invalid { .. }) {
