@@ -186,13 +186,20 @@ mod tests {
         (aws, planner)
     }
 
-    async fn steps_of(planner: &Planner, status: Option<InstanceGroupStatus>) -> Vec<String> {
+    fn own_group() -> GroupId {
         let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
         (group.metadata.namespace, group.metadata.uid) = (Some("team".into()), Some("own".into()));
-        let id = group_id(&group);
+        group_id(&group)
+    }
+
+    async fn steps_of(planner: &Planner, status: Option<InstanceGroupStatus>) -> Vec<String> {
+        steps_for(&own_group(), planner, status).await
+    }
+
+    async fn steps_for(id: &GroupId, planner: &Planner, status: Option<InstanceGroupStatus>) -> Vec<String> {
         let pass = async || {
-            let mut planning = blocked(&id, StalledReason::InvalidSpec, String::new());
-            planner.uncordon_detached_nodes(&id, status.as_ref(), &mut planning, Timestamp::now()).await;
+            let mut planning = blocked(id, StalledReason::InvalidSpec, String::new());
+            planner.uncordon_detached_nodes(id, status.as_ref(), &mut planning, Timestamp::now()).await;
             planning.plan.steps
         };
         let planned = pass().await;
@@ -226,6 +233,16 @@ mod tests {
         assert_eq!(steps_of(&planner, None).await, ["uncordon i-1"], "it did not take");
         planner.process_state.record_termination("i-1", interval, Timestamp::now());
         assert_eq!(steps_of(&planner, None).await, [""; 0]);
+    }
+
+    /// The last pass of a deletion is the last one that could find out that AWS lost a termination. Nobody would uncordon
+    /// the node afterwards.
+    #[tokio::test]
+    async fn deletion_reads_also_what_the_controller_has_just_terminated() {
+        let (_, planner) = planner_among(vec![with_members("demo-team-web", &["i-2"])], &["i-1", "i-2"], None);
+        planner.process_state.record_termination("i-1", planner.settings.timing.decrement_interval, Timestamp::now());
+        let deleting = GroupId { deletion_requested_at: Some(Timestamp::now()), ..own_group() };
+        assert_eq!(steps_for(&deleting, &planner, None).await, ["uncordon i-1"]);
     }
 
     /// A user who keeps the instance attaches it elsewhere. No group would ever uncordon its node there.

@@ -36,8 +36,7 @@ impl Dispensable {
         if was_sent || !ctx.request_write() {
             return Ok(());
         }
-        let (_, again) = self.sent.insert((found.clone(), Instant::now()));
-        *again += ctx.planner.settings.resync_period;
+        self.sent = Some((found.clone(), Instant::now() + ctx.planner.settings.resync_period));
         let (name, uid) = found;
         ctx.planner.kube.delete_boundaries_revision(&ctx.config_namespace, &name, &uid).await
     }

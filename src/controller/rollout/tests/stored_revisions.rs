@@ -505,3 +505,16 @@ async fn one_revision_is_deleted_by_two_polls_that_agree() {
     }
     assert_eq!(deleted(), "r1 r1 r2 r3", "two are kept");
 }
+
+/// An admin removes the key `rollout` while a change is under way, which continues. What its policy keeps is kept.
+#[tokio::test]
+async fn policy_that_continues_without_its_key_says_how_many_revisions_are_kept() {
+    let test = fake::context(crate::k8s::fake::client(|call| panic!("unexpected call: {call:?}")));
+    let with_key = |text: &str| select_active(Some(&[("rollout".to_owned(), text.to_owned())].into()), None, true).0;
+    let without_key = select_active(Some(&BTreeMap::new()), None, true).0;
+    let kept = |active| crate::controller::revisions::kept(active, &test.ctx);
+    assert_eq!(kept(&without_key), crate::boundaries::DEFAULT_HISTORY);
+    test.ctx.stores.rollout.set_view(Some(Arc::new(open_rollout("history: 40\nwaves: [{name: all}]"))));
+    assert_eq!(kept(&without_key), 40);
+    assert_eq!(kept(&with_key("history: 7\nwaves: [{name: all}]")), 7, "the admin has written another number");
+}

@@ -9,6 +9,7 @@ use super::events::boundaries_events;
 use super::stored::store_last_known_good;
 use super::*;
 use crate::api::names::LAST_KNOWN_GOOD_CONFIG_MAP;
+use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RolloutPhase};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::index::nodes::NodeIndex;
 use crate::plan::EventReason;
@@ -460,6 +461,49 @@ async fn edit_that_loses_the_policy_is_stored_before_groups_see_it() {
     assert_eq!((refusal(&ctx), stored.lock().unwrap().len()), (None, 3));
     let view = ctx.stores.rollout.view().expect("a rollout");
     assert_eq!((view.target.name.as_str(), view.is_retained_policy), ("r3", true));
+}
+
+/// A leader starts while a change continues whose policy the ConfigMap has lost. It has no view of the rollout yet, and its
+/// caches have just synced: a deletion now could take what a group still has. Polls delete, after two of them agree.
+#[tokio::test]
+async fn load_deletes_no_revision_of_a_change_that_continues() {
+    let stored = |number: i64| {
+        let field = format!("f{number}");
+        let data = config_map(&field, POLICY).data.expect("data");
+        let hash = crate::boundaries::content_hash(&data);
+        let spec = BoundariesRevisionSpec { number, hash, data, ..Default::default() };
+        let mut revision = BoundariesRevision::new(&format!("r{number}"), spec);
+        let is_newest = number == NEWEST;
+        let phase = if is_newest { RolloutPhase::Rolling } else { RolloutPhase::Complete };
+        revision.status.get_or_insert_default().phase = Some(phase);
+        (revision.metadata.resource_version, revision.metadata.uid) = (Some("1".into()), Some(field));
+        json!(revision)
+    };
+    const NEWEST: i64 = crate::boundaries::DEFAULT_HISTORY as i64 + 3;
+    let items = Arc::new(Mutex::new((1..=NEWEST).map(stored).collect::<Vec<_>>()));
+    let deleted = Arc::new(Mutex::new(vec![]));
+    let (present, log) = (items.clone(), deleted.clone());
+    let ctx = context(crate::k8s::fake::client(move |call| match call.route() {
+        ("GET", path) if path.ends_with("boundariesrevisions") => {
+            let items = present.lock().unwrap().clone();
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+        }
+        ("POST", path) if path.ends_with("boundariesrevisions") => {
+            present.lock().unwrap().push(call.body.clone());
+            (201, call.body)
+        }
+        ("DELETE", path) => {
+            let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+            present.lock().unwrap().retain(|item| item["metadata"]["name"] != name.as_str());
+            log.lock().unwrap().push(name);
+            (200, json!({"kind": "Status", "status": "Success"}))
+        }
+        ("GET", _) => crate::k8s::fake::failure(404, "NotFound", "there is none"),
+        _ => crate::k8s::fake::failure(403, "Forbidden", "not now"),
+    }));
+    edit(&ctx, "minSize", None).await;
+    assert_eq!(items.lock().unwrap().last().expect("a revision")["spec"]["number"], NEWEST + 1);
+    assert_eq!(*deleted.lock().unwrap(), [""; 0]);
 }
 
 /// An admin writes waves, and the kind is not installed or may not be read. The change must not reach every group
