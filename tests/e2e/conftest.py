@@ -125,11 +125,17 @@ def own_cloud(pooled_cloud):
 
 @pytest.fixture
 def start_controller():
-    """Starts controllers that end with the test: `start_controller(cloud, "--resync-period", "5s", env={})`."""
+    """Starts controllers that end with the test: `start_controller(cloud, "--resync-period", "5s", env={})`.
+
+    A busy machine does not end the only one of a cloud. Several are there to lose their Lease to each other.
+    """
     started = []
 
     def start(cloud, *args, wait=True, **more):
-        started.append(harness.Controller(cloud, args, **more))
+        others = [each for each in started if each.cloud is cloud]
+        for each in others:
+            each.is_kept = False
+        started.append(harness.Controller(cloud, args, is_kept=not others, **more))
         return started[-1].start(wait)
 
     yield start

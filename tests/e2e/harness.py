@@ -49,6 +49,8 @@ TIME_SCALE = "0.2"
 SHARED_FLAGS = ("--resync-period", "10s")
 """Flags of the controller that scenarios share: what others change in AWS is seen soon."""
 IPV6_BLOCK = "2600:1f14:abc:de00::/64"
+RESTARTS = ("Lease lost, exiting", "caches cannot follow the API server, exiting")
+"""The last words of a controller that a busy machine kept from its Lease, or from its watches, for too long."""
 WAIT = 300
 """How long a test waits for something that should come, in seconds. Nothing is proved by being faster."""
 
@@ -254,14 +256,20 @@ def _aws_client(service, endpoint, region, key):
 
 
 class Controller:
-    """The controller as a process of its own; it ends with this one."""
+    """The controller as a process of its own; it ends with this one.
 
-    def __init__(self, cloud, args=(), kubeconfig=None, env=None, log=None, described=None):
+    One that `is_kept` is started again when it ends with one of `RESTARTS`, as its Deployment would.
+    """
+
+    def __init__(self, cloud, args=(), kubeconfig=None, env=None, log=None, described=None, is_kept=False):
         self.cloud = cloud
         self.args = list(args)
         self.kubeconfig = kubeconfig or cloud["controller_kubeconfig"]
         self.env = env or {}
+        self.is_kept = is_kept
         self.process = None
+        self._stopped = None
+        self._lock = threading.Lock()
         self.port = processes.free_port() if described is None else described["port"]
         self.log = pathlib.Path(described["log"]) if described else pathlib.Path(log or tempfile.mkstemp(prefix="controller-", suffix=".log")[1])
 
@@ -278,6 +286,14 @@ class Controller:
 
     def start(self, wait=True):
         """Starts it and waits until it is ready, unless `wait` is false; returns itself."""
+        self._spawn()
+        threading.Thread(target=self._keep, args=(self.process,), daemon=True).start()
+        if wait:
+            support.eventually(lambda: self.ready() or self.process.poll() is not None, WAIT, f"the controller ({self.log})")
+            assert self.process.poll() is None, self.tail()
+        return self
+
+    def _spawn(self):
         parent = os.getpid()
         environment = {**self.cloud.environment, "AWS_ACCESS_KEY_ID": "controller", **self.env}
         environment.pop("KUBECONFIG", None)
@@ -285,10 +301,15 @@ class Controller:
             self.process = subprocess.Popen(
                 self.command, env=environment, stdout=log, stderr=log, preexec_fn=lambda: processes.die_with_parent(parent)
             )
-        if wait:
-            support.eventually(lambda: self.ready() or self.process.poll() is not None, WAIT, f"the controller ({self.log})")
-            assert self.process.poll() is None, self.tail()
-        return self
+
+    def _keep(self, process):
+        # The kernel ends a process with the thread that started it, which is why this one stays.
+        while process.wait() == 1 and any(words in self.tail(count=5) for words in RESTARTS):
+            with self._lock:
+                if not self.is_kept or process is self._stopped or process is not self.process:
+                    return
+                self._spawn()
+                process = self.process
 
     def ready(self):
         """Whether /readyz says that it leads. A busy machine may keep it from an answer."""
@@ -326,10 +347,12 @@ class Controller:
         return self._end(signal.SIGKILL)
 
     def _end(self, number):
-        if self.process is None or self.process.poll() is not None:
+        with self._lock:
+            self._stopped = process = self.process
+        if process is None or process.poll() is not None:
             return None
-        self.process.send_signal(number)
-        return self.process.wait(40)
+        process.send_signal(number)
+        return process.wait(40)
 
     def tail(self, text="", count=25):
         """The last lines of its log, those that hold `text`."""
