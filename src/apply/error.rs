@@ -7,7 +7,7 @@ use crate::k8s::KubeError;
 use crate::lock::LockHolder;
 use crate::plan::stalled_reason::StalledReason;
 
-/// Why a pass ended before its last step.
+/// Why a step was not applied. The reconcile ends with it, unless `independent_failures` lets the steps after it go on.
 #[derive(Debug, thiserror::Error)]
 pub enum StepError {
     /// An AWS call failed.
@@ -34,11 +34,11 @@ pub enum StepError {
     RolloutBlocked(String),
     /// The node to be drained further or to be terminated was uncordoned after the plan was made.
     #[error("the node {0} was uncordoned by another client")]
-    NodeSchedulable(String),
+    NodeUncordoned(String),
     /// The Cluster Autoscaler began to remove the node after the plan was made. AWS would take another node for the second
     /// termination of its instance.
     #[error("the Cluster Autoscaler is removing the node {0}")]
-    LeavesByAutoscaler(String),
+    RemovedByAutoscaler(String),
     /// The instance to be terminated had no Node when the plan was made.
     #[error("the node {0} joined after the plan was made; the controller drains it first")]
     NodeJoined(String),
@@ -93,8 +93,8 @@ impl StepError {
             | StepError::GroupGone
             | StepError::Locked(_)
             | StepError::RolloutBlocked(_)
-            | StepError::NodeSchedulable(_)
-            | StepError::LeavesByAutoscaler(_)
+            | StepError::NodeUncordoned(_)
+            | StepError::RemovedByAutoscaler(_)
             | StepError::NodeJoined(_)
             | StepError::RejectedBefore(_) => None,
             // Another group has just added an entry for the role. The next plan widens it, or reports the conflict.

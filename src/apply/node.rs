@@ -112,10 +112,10 @@ impl ApplyRun<'_> {
     async fn check_cordoned(&self, name: &str) -> Result<Option<Node>, StepError> {
         let node = self.ctx.kube.node(name).await.map_err(StepError::Kube)?;
         let is_schedulable = |node: &Node| node.spec.as_ref().and_then(|spec| spec.unschedulable) != Some(true);
-        let is_autoscalers = |node: &Node| !self.id.is_deleting() && node_view(node).leaves_by_autoscaler;
+        let is_autoscalers = |node: &Node| !self.id.is_deleting() && node_view(node).is_removed_by_autoscaler;
         match node.as_ref().is_some_and(is_schedulable) {
-            true => Err(StepError::NodeSchedulable(name.to_owned())),
-            false if node.as_ref().is_some_and(is_autoscalers) => Err(StepError::LeavesByAutoscaler(name.to_owned())),
+            true => Err(StepError::NodeUncordoned(name.to_owned())),
+            false if node.as_ref().is_some_and(is_autoscalers) => Err(StepError::RemovedByAutoscaler(name.to_owned())),
             false if !(self.ctx.request_write)() => Err(StepError::MayNotWrite),
             false => Ok(node),
         }

@@ -339,7 +339,7 @@ async fn pods_stay_on_a_node_that_was_uncordoned_after_the_plan_was_made() {
             }
         };
         let (applied, writes) = apply_steps(vec![step.clone()], None, answer(false)).await;
-        assert!(matches!(&applied.error, Some(StepError::NodeSchedulable(node)) if node == "n"), "{applied:?}");
+        assert!(matches!(&applied.error, Some(StepError::NodeUncordoned(node)) if node == "n"), "{applied:?}");
         assert_eq!(writes, Vec::<String>::new());
         let (applied, writes) = apply_steps(vec![step], None, answer(true)).await;
         assert_eq!((applied.error.is_none(), writes.len()), (true, 1), "{:?}", applied.error);

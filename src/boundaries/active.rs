@@ -15,7 +15,7 @@ pub(crate) type ConfigMapData = BTreeMap<String, String>;
 pub(crate) struct ActiveBoundaries {
     /// The boundaries; `None` when groups run without any.
     pub boundaries: Option<Arc<Boundaries>>,
-    /// Revision of the boundaries; empty without any.
+    /// Hash of the ConfigMap's keys that count, by `content_hash`; empty without boundaries. Not the name of a BoundariesRevision.
     pub revision: String,
     /// Where the boundaries come from.
     pub source: BoundariesSource,

@@ -109,7 +109,7 @@ pub(super) async fn report(group: &InstanceGroup, key: &str, error: &Error, ctx:
     if Timestamp::now().duration_since(since) < planner.settings.timing.failed_observation_delay {
         return;
     }
-    ctx.metrics.set_group_unread(key, Some(reason(error).to_owned()));
+    ctx.metrics.set_group_read_failed(key, Some(reason(error).to_owned()));
     let what = identity(error);
     if planner.process_state.is_failure_reported(key, &what) || !ctx.request_write() {
         return;
@@ -140,7 +140,7 @@ pub(super) async fn report(group: &InstanceGroup, key: &str, error: &Error, ctx:
 pub(super) async fn report_panic(stored: &GroupObject, key: &str, ctx: &Context) {
     // The metrics also say it if the API server refuses the condition. A pass without a panic ends the series.
     ctx.metrics.record_reconcile(key, ReconcileResult::Failed(fail_reason::HANDLE_RECONCILE));
-    ctx.metrics.set_group_unread(key, Some(condition::INTERNAL_ERROR.to_owned()));
+    ctx.metrics.set_group_read_failed(key, Some(condition::INTERNAL_ERROR.to_owned()));
     let Ok(group) = &stored.0 else { return };
     if !ctx.request_write() {
         return;
@@ -195,7 +195,7 @@ fn is_reported(error: &ObserveError, status: &InstanceGroupStatus) -> bool {
 pub(super) fn end(key: &str, status: &InstanceGroupStatus, ctx: &Context) {
     ctx.planner.process_state.end_failed_observations(key);
     if !status.conditions.iter().any(is_panic) {
-        ctx.metrics.set_group_unread(key, None);
+        ctx.metrics.set_group_read_failed(key, None);
     }
 }
 
@@ -234,7 +234,7 @@ mod tests {
         let patch = panic_patch(&status(), Timestamp::UNIX_EPOCH).expect("a patch");
         let panicked: InstanceGroupStatus = serde_json::from_value(patch).expect("a status");
         let has_series = |status: &InstanceGroupStatus| {
-            test.ctx.metrics.set_group_unread("team/web", Some(condition::INTERNAL_ERROR.to_owned()));
+            test.ctx.metrics.set_group_read_failed("team/web", Some(condition::INTERNAL_ERROR.to_owned()));
             end("team/web", status, &test.ctx);
             test.ctx.metrics.encode().expect("metrics").contains("read_failed{instancegroup=\"team/web\"")
         };

@@ -15,7 +15,7 @@ use crate::boundaries::{DEFAULT_HISTORY, content_hash};
 use crate::index::cache_state::CacheState;
 use crate::k8s::{KubeApi, KubeError};
 use crate::rollout::{
-    Current, History, HistoryStep, UsedNumbers, has_texts, next_step, sorted, used_numbers as numbers_in_status,
+    Current, History, HistoryWrite, UsedNumbers, has_texts, next_write, sorted, used_numbers as numbers_in_status,
 };
 use crate::util::text::shorten;
 
@@ -42,9 +42,9 @@ pub(crate) async fn store(
             return Ok(());
         }
         let from = RevisionSource { release: history.release.clone(), ..source(live) };
-        match next_step(&stored, before, &Current { data: &data, from }, history, namespace) {
+        match next_write(&stored, before, &Current { data: &data, from }, history, namespace) {
             None => return Ok(()),
-            Some(HistoryStep::Create(mut revision)) => {
+            Some(HistoryWrite::Create(mut revision)) => {
                 // A history begins with the content before this one, which had another cause.
                 if has_texts(&revision, &content_hash(&data)) {
                     // An edit that left the annotation as it was has another cause.
@@ -62,7 +62,7 @@ pub(crate) async fn store(
                     }
                 }
             }
-            Some(HistoryStep::Delete { name, uid }) => kube.delete_boundaries_revision(namespace, &name, &uid).await?,
+            Some(HistoryWrite::Delete { name, uid }) => kube.delete_boundaries_revision(namespace, &name, &uid).await?,
         }
     }
     Ok(())
@@ -85,7 +85,7 @@ pub(crate) fn history(active: &ActiveBoundaries, ctx: &Context) -> History {
         kept: kept(active, ctx),
         needed,
         has_unknown_needs: has_unknown_needs || groups.iter().any(|group| is_behind(group, ctx)),
-        is_followed: policy.is_some() || view.is_some(),
+        is_deleted_by_polls: policy.is_some() || view.is_some(),
         policy_under_way: view.and_then(|view| view.policy_under_way()),
         used_numbers: used_numbers(ctx),
     }

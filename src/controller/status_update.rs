@@ -28,7 +28,7 @@ pub(super) async fn update_status(
     ctx: &Context,
 ) -> Result<(), Error> {
     // A pass that has come so far has not panicked.
-    ctx.metrics.set_group_unread(key, None);
+    ctx.metrics.set_group_read_failed(key, None);
     let result = write_report(group, key, applied, report, now, ctx).await;
     set_gauges(group, key, applied, report, ctx);
     let error = match &result {

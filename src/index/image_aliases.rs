@@ -1,6 +1,6 @@
 //! The image aliases that groups use, such as the recommended image of an operating system for an architecture.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Mutex;
 
 /// The aliases that this process has met.
@@ -42,6 +42,13 @@ impl ImageAliases {
         aliases.iter().filter_map(|(alias, known)| Some((alias.clone(), known.first.clone()?))).collect()
     }
 
+    /// Forgets that these images were the first ones of their aliases: AWS may have published others since.
+    pub(crate) fn forget_first(&self, refused: &BTreeSet<(String, String)>) {
+        for (alias, known) in self.0.lock().expect("lock is not poisoned").iter_mut() {
+            known.first.take_if(|image| refused.contains(&(alias.clone(), image.clone())));
+        }
+    }
+
     /// The SSM parameters by alias.
     pub(crate) fn parameters(&self) -> BTreeMap<String, String> {
         let aliases = self.0.lock().expect("lock is not poisoned");
@@ -67,5 +74,9 @@ mod tests {
         assert_eq!(aliases.first_resolved("a/b/latest", "/1.34/a", "ami-2".into()), "ami-1");
         assert_eq!(aliases.parameters(), [("a/b/latest".to_owned(), "/1.34/a".to_owned())].into());
         assert_eq!(aliases.first(), [("a/b/latest".to_owned(), "ami-1".to_owned())].into());
+        aliases.forget_first(&[("a/b/latest".to_owned(), "ami-0".to_owned())].into());
+        assert_eq!(aliases.first_resolved("a/b/latest", "/1.34/a", "ami-2".into()), "ami-1", "another was aborted");
+        aliases.forget_first(&[("a/b/latest".to_owned(), "ami-1".to_owned())].into());
+        assert_eq!(aliases.first_resolved("a/b/latest", "/1.34/a", "ami-2".into()), "ami-2");
     }
 }

@@ -1,6 +1,6 @@
 //! The AMI IDs that image aliases such as `latest` resolve to. Each revision records them.
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 
 use serde_json::json;
@@ -93,6 +93,11 @@ fn with(images: &Arc<Images>, others: Images) -> Arc<Images> {
 /// What aliases stood for when groups first met them under a revision.
 fn first_met(revision: &BoundariesRevision) -> Images {
     revision.status.as_ref().map(|status| status.images.clone()).unwrap_or_default()
+}
+
+/// The images that groups first met under revisions that were aborted, each with its alias.
+pub(crate) fn refused_first_images(stored: &[BoundariesRevision]) -> BTreeSet<(String, String)> {
+    stored.iter().filter(|revision| has_refused_images(revision)).flat_map(first_met).collect()
 }
 
 /// The images that the next content of the ConfigMap begins with: those of the newest revision that was not aborted.

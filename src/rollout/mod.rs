@@ -37,13 +37,13 @@ pub(crate) use gates::urgent_until;
 pub(crate) use group::{GroupView, corrected_conditions, corrected_record, drain_blocker, uid_hash};
 pub(crate) use group_revision::{DecisionInput, RevisionDecision, RevisionSwitch, SwitchReason, choose};
 pub(crate) use ignored::{LateOrders, empty_waves, knows_all_groups, late_orders, unknown_groups, unknown_waves};
-pub(crate) use images::{Images, image_changes, is_of_aws};
+pub(crate) use images::{Images, image_changes, is_of_aws, refused_first_images};
 pub(crate) use impact::{KnownImpact, RevisionImpact};
 pub(crate) use new_images::{is_confirmed, may_move_images, moved, with_images, without_images};
 pub(crate) use patience::Patience;
 pub(crate) use progress::{ProgressInput, advance};
 pub(crate) use retention::{
-    Current, History, HistoryStep, UsedNumbers, foreign_names, has_texts, next_step, policy_is_retained, returns_to,
+    Current, History, HistoryWrite, UsedNumbers, foreign_names, has_texts, next_write, policy_is_retained, returns_to,
     revision_to_delete, sorted, used_numbers,
 };
 pub(crate) use running::Running;

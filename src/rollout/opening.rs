@@ -1,4 +1,4 @@
-//! What a group waits for whose wave is not open yet, and how early it can switch.
+//! Says what a group waits for whose wave is not open yet, and how early it can switch. `progress.rs` opens waves.
 
 use jiff::Timestamp;
 

@@ -75,9 +75,9 @@ impl Patience {
         slow
     }
 
-    /// Looks at a group, and returns whether it has made no progress for as long as `patience`. `switches_to` is the
+    /// Records what a group has done since the last poll, and returns whether it has made no progress for as long as `patience`. `switches_to` is the
     /// revision that it is about to record: its status may not be writable.
-    pub(crate) fn is_stuck(
+    pub(crate) fn track(
         &mut self,
         key: &str,
         status: Option<&InstanceGroupStatus>,
@@ -129,7 +129,7 @@ mod tests {
             };
             let now = start + Duration::from_secs(60 * minutes);
             minutes += 1;
-            patience.is_stuck("team/web", Some(&status), None, Duration::from_secs(180), is_blocked, now)
+            patience.track("team/web", Some(&status), None, Duration::from_secs(180), is_blocked, now)
         })
     }
 
@@ -156,7 +156,7 @@ mod tests {
                 rollout: Some(RolloutRecord { since: Some("one".into()), ..RolloutRecord::default() }),
                 ..InstanceGroupStatus::default()
             };
-            patience.is_stuck("team/web", Some(&status), None, Duration::from_secs(180), false, now);
+            patience.track("team/web", Some(&status), None, Duration::from_secs(180), false, now);
             patience.take_progress()
         };
         assert_eq!([0, 0, 1, 1, 2].map(&mut poll), [false, false, true, false, true], "a new leader has seen none");
@@ -190,7 +190,7 @@ mod tests {
             leader.seed(&slow, limit, start + Duration::from_secs(20 * polls));
             for _ in 0..6 {
                 let now = start + Duration::from_secs(20 * polls);
-                is_stuck = leader.is_stuck("team/web", Some(&status), None, limit, false, now);
+                is_stuck = leader.track("team/web", Some(&status), None, limit, false, now);
                 polls += 1;
                 let next = leader.slow_groups(limit);
                 writes += usize::from(next != slow);
@@ -200,12 +200,12 @@ mod tests {
         assert_eq!((writes, slow.len(), slow[0].quarters), (4, 1, 4));
         let mut leader = Patience::default();
         leader.seed(&slow, limit, start);
-        assert!(leader.is_stuck("team/web", Some(&status), None, limit, false, start), "it is known at once");
+        assert!(leader.track("team/web", Some(&status), None, limit, false, start), "it is known at once");
         let next = InstanceGroupStatus {
             rollout: Some(RolloutRecord { since: Some("two".into()), ..RolloutRecord::default() }),
             ..InstanceGroupStatus::default()
         };
-        assert!(!leader.is_stuck("team/web", Some(&next), None, limit, false, start), "it has another revision");
+        assert!(!leader.track("team/web", Some(&next), None, limit, false, start), "it has another revision");
         assert!(leader.slow_groups(limit).is_empty());
     }
 }

@@ -13,16 +13,16 @@ use crate::boundaries::{CONFIG_MAP_KEYS, DEFAULT_HISTORY, ROLLOUT_KEY, content_h
 /// Which revisions are kept.
 #[derive(Clone, Debug)]
 pub(crate) struct History {
-    /// Name of the change, for display.
+    /// The admin's name of the change, `rollout.release`.
     pub release: String,
-    /// How many of the newest.
+    /// How many revisions are kept, the newest among them: `rollout.history`.
     pub kept: usize,
     /// Hashes of the contents that groups have, or would return to.
     pub needed: BTreeSet<String>,
     /// Whether it is unknown what some group needs, so that nothing is deleted.
     pub has_unknown_needs: bool,
-    /// Whether rollouts are followed. Their polls delete what is not kept, one revision at a time.
-    pub is_followed: bool,
+    /// Whether the polls of a rollout delete what is not kept, one revision at a time. Otherwise `next_write` does.
+    pub is_deleted_by_polls: bool,
     /// The policy of the rollout under way.
     pub policy_under_way: Option<PolicyUnderWay>,
     /// The numbers that are known to be used, also by revisions that a user deleted.
@@ -83,7 +83,7 @@ impl Default for History {
             kept: DEFAULT_HISTORY,
             needed: BTreeSet::new(),
             has_unknown_needs: false,
-            is_followed: false,
+            is_deleted_by_polls: false,
             policy_under_way: None,
             used_numbers: UsedNumbers::new(),
         }
@@ -99,9 +99,9 @@ pub(crate) struct Current<'a> {
     pub from: RevisionSource,
 }
 
-/// What has to be done next, so that the history is complete and not too long.
+/// The next write, so that the history is complete and not too long.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum HistoryStep {
+pub(crate) enum HistoryWrite {
     /// Create this revision.
     Create(Box<BoundariesRevision>),
     /// Delete the revision with this name and UID.
@@ -113,15 +113,15 @@ pub(crate) enum HistoryStep {
     },
 }
 
-/// The next step for the stored revisions; `None` when nothing has to be done. `before` is the content that was active
+/// The next write for the stored revisions; `None` when nothing has to be done. `before` is the content that was active
 /// before this one, as far as it is known: a history begins with it, so that the first change has a predecessor.
-pub(crate) fn next_step(
+pub(crate) fn next_write(
     stored: &[BoundariesRevision],
     before: Option<&BTreeMap<String, String>>,
     current: &Current,
     history: &History,
     namespace: &str,
-) -> Option<HistoryStep> {
+) -> Option<HistoryWrite> {
     let sorted = sorted(stored);
     let newest = sorted.last();
     let hash = content_hash(current.data);
@@ -131,8 +131,8 @@ pub(crate) fn next_step(
     let is_stored =
         |newest: &BoundariesRevision| has_texts(newest, &hash) && (lost_policy.is_none() || retains_policy(newest));
     if newest.is_some_and(|newest| is_stored(newest)) {
-        let found = oldest_dispensable(&sorted, history).filter(|_| !history.is_followed);
-        return found.map(|(name, uid)| HistoryStep::Delete { name, uid });
+        let found = oldest_dispensable(&sorted, history, |_| false).filter(|_| !history.is_deleted_by_polls);
+        return found.map(|(name, uid)| HistoryWrite::Delete { name, uid });
     }
     let first = before.filter(|before| newest.is_none() && content_hash(before) != hash);
     let (data, mut from) = match first {
@@ -146,13 +146,13 @@ pub(crate) fn next_step(
     }
     let images = carried(&sorted, &data);
     let hash = identity(&content_hash(&data), &images);
-    // Where groups have other contents, this is not the first one: all that was stored is lost, with its verdicts.
-    let first = if history.needed.iter().any(|needed| *needed != hash) { 2 } else { 1 };
-    let (name, number) = next_name(stored, first.max(first_number(&history.used_numbers, &hash)));
+    // Where groups have other contents, there was a revision 1, and a user deleted it with its status.
+    let least = if history.needed.iter().any(|needed| *needed != hash) { 2 } else { 1 };
+    let (name, number) = next_name(stored, least.max(first_number(&history.used_numbers, &hash)));
     let spec = BoundariesRevisionSpec { number, hash, data, images, from, orders: Default::default() };
     let mut revision = BoundariesRevision::new(&name, spec);
     revision.metadata.namespace = Some(namespace.to_owned());
-    Some(HistoryStep::Create(Box::new(revision)))
+    Some(HistoryWrite::Create(Box::new(revision)))
 }
 
 /// The data of the next revision, with the policy of the newest one if the ConfigMap lost its own and that one
@@ -260,12 +260,21 @@ fn number_of(name: &str) -> Option<i64> {
     name.strip_prefix('r')?.parse().ok().filter(|number| format!("r{number}") == name)
 }
 
-/// The oldest revision that is not kept: its name and UID. `None` while it is unknown what some group needs.
-pub(crate) fn revision_to_delete(stored: &[BoundariesRevision], history: &History) -> Option<(String, String)> {
-    oldest_dispensable(&sorted(stored), history)
+/// The oldest revision that is not kept, without those whose UID `is_sent` knows: its name and UID. `None` while it is
+/// unknown what some group needs.
+pub(crate) fn revision_to_delete(
+    stored: &[BoundariesRevision],
+    history: &History,
+    is_sent: impl Fn(&str) -> bool,
+) -> Option<(String, String)> {
+    oldest_dispensable(&sorted(stored), history, is_sent)
 }
 
-fn oldest_dispensable(sorted: &[&BoundariesRevision], history: &History) -> Option<(String, String)> {
+fn oldest_dispensable(
+    sorted: &[&BoundariesRevision],
+    history: &History,
+    is_sent: impl Fn(&str) -> bool,
+) -> Option<(String, String)> {
     if history.has_unknown_needs {
         return None;
     }
@@ -283,7 +292,9 @@ fn oldest_dispensable(sorted: &[&BoundariesRevision], history: &History) -> Opti
     };
     let dispensable = older.len().saturating_sub(history.kept.saturating_sub(1));
     // One with a finalizer stays for a while, and must not keep the others.
-    let is_present = |revision: &BoundariesRevision| revision.metadata.deletion_timestamp.is_none();
+    let is_present = |revision: &BoundariesRevision| {
+        revision.metadata.deletion_timestamp.is_none() && !is_sent(revision.metadata.uid.as_deref().unwrap_or_default())
+    };
     let mut found = older[..dispensable].iter().filter(|revision| is_present(revision));
     let oldest = found.find(|revision| !is_needed(revision))?;
     Some((oldest.metadata.name.clone()?, oldest.metadata.uid.clone()?))
@@ -314,7 +325,7 @@ pub(super) fn unjudged_between(
 }
 
 /// Whether groups may have come to the target from another revision than the one that `stable_before` finds: the one that
-/// its status names was deleted, or it names none, and there are unjudged ones in between. It is decided once.
+/// its status names was deleted, or it names none, and there are unjudged ones in between. `status.withoutWaves` records it.
 pub(super) fn may_come_from_another(
     sorted: &[&BoundariesRevision],
     target: &BoundariesRevision,
@@ -369,14 +380,14 @@ mod tests {
         for image in images {
             let data = data(image);
             let current = Current { data: &data, from: RevisionSource::default() };
-            while let Some(step) = next_step(stored, before.as_ref(), &current, &History::default(), "im") {
+            while let Some(step) = next_write(stored, before.as_ref(), &current, &History::default(), "im") {
                 match step {
-                    HistoryStep::Create(mut revision) => {
+                    HistoryWrite::Create(mut revision) => {
                         log.push(format!("+{} {}", revision.metadata.name.clone().unwrap(), revision.spec.from.change));
                         revision.metadata.uid = revision.metadata.name.clone();
                         stored.push(*revision);
                     }
-                    HistoryStep::Delete { name, uid } => {
+                    HistoryWrite::Delete { name, uid } => {
                         assert_eq!(name, uid);
                         log.push(format!("-{name}"));
                         stored.retain(|revision| revision.metadata.name.as_ref() != Some(&name));
@@ -457,7 +468,7 @@ mod tests {
         let current = Current { data: &data, from: RevisionSource::default() };
         let needed = needed.iter().map(|number| staged(*number, None).spec.hash).collect();
         let history = History { kept, needed, ..History::default() };
-        while let Some(HistoryStep::Delete { name, .. }) = next_step(&stored, None, &current, &history, "im") {
+        while let Some(HistoryWrite::Delete { name, .. }) = next_write(&stored, None, &current, &history, "im") {
             stored.retain(|revision| revision.metadata.name.as_ref() != Some(&name));
         }
         let names: Vec<_> = stored.iter().filter_map(|revision| revision.metadata.name.as_deref()).collect();
@@ -485,8 +496,8 @@ mod tests {
                 let rollout = Some(record);
                 let status = InstanceGroupStatus { boundaries_revision, rollout, ..InstanceGroupStatus::default() };
                 let history = History { used_numbers: used_numbers(&status), ..History::default() };
-                let step = next_step(&stored, None, &current, &history, "im");
-                let Some(HistoryStep::Create(created)) = step else { panic!("{step:?}") };
+                let step = next_write(&stored, None, &current, &history, "im");
+                let Some(HistoryWrite::Create(created)) = step else { panic!("{step:?}") };
                 assert_eq!(created.metadata.name.as_deref(), Some(expected), "{:?}", status.rollout);
             }
         }
@@ -536,7 +547,7 @@ mod tests {
         let current = Current { data: &data, from: RevisionSource::default() };
         for (has_unknown_needs, is_kept) in [(false, false), (true, true)] {
             let history = History { has_unknown_needs, ..History::default() };
-            assert_eq!(next_step(&stored, None, &current, &history, "im").is_none(), is_kept);
+            assert_eq!(next_write(&stored, None, &current, &history, "im").is_none(), is_kept);
         }
     }
 

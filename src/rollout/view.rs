@@ -17,7 +17,7 @@ use crate::util::text::shorten;
 use super::closed_waves::ClosedWaves;
 use super::images::{Images, KnownImages, images_by_name, own_images};
 use super::retention::{
-    Current, History, HistoryStep, PolicyUnderWay, has_texts, is_recorded_stable, may_come_from_another, next_step,
+    Current, History, HistoryWrite, PolicyUnderWay, has_texts, is_recorded_stable, may_come_from_another, next_write,
     retains_policy, sorted, stable_before, unjudged_between, unverified_names, unverified_stop,
 };
 use super::stored_phase::{is_aborted, is_ordered_back, phase_of, was_complete};
@@ -290,7 +290,7 @@ impl RolloutView {
     ) -> Option<Self> {
         let mut all = revisions.to_vec();
         let (current, history) = (Current { data, from: RevisionSource::default() }, History::default());
-        while let Some(HistoryStep::Create(missing)) = next_step(&all, before, &current, &history, "") {
+        while let Some(HistoryWrite::Create(missing)) = next_write(&all, before, &current, &history, "") {
             all.push(*missing);
         }
         Self::new(&all, active, None, cluster)

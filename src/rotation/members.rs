@@ -69,7 +69,7 @@ pub struct NodeView {
     /// Whether it is cordoned, by the controller or by a user.
     pub cordoned: bool,
     /// Whether the Cluster Autoscaler drains it: it terminates the instance, and lowers the desired capacity.
-    pub leaves_by_autoscaler: bool,
+    pub is_removed_by_autoscaler: bool,
     /// Since when, from the value of the taint.
     pub autoscaler_since: Option<Timestamp>,
     /// Disruption record of this group or of another one.
@@ -77,9 +77,12 @@ pub struct NodeView {
     /// Disruption record that belongs to no drain of this group, see [`NodeView::adopt_records`], or that stands for one which a
     /// client removed. The group takes the drain over or uncordons the node.
     pub orphaned_disruption: Option<DisruptionRecord>,
+    /// When this process last sent a termination of its instance. Of one that keeps the desired capacity, the disruption record
+    /// says nothing.
+    pub termination_sent_at: Option<Timestamp>,
     /// Surge record of this group or of another one.
     pub surge: Option<SurgeRecord>,
-    /// Until when a drain that ended early is not repeated.
+    /// Until when a drain is not repeated that ran into its timeout or ended with another client's uncordon.
     pub drain_after: Option<Timestamp>,
     /// Whether pods are known to block its drain; the other nodes of the group are then drained first.
     pub drain_last: bool,
@@ -175,15 +178,15 @@ impl NodeInstance {
     /// Whether it is InService and its node is Ready, not cordoned, and not being removed by another controller. Auto
     /// Scaling terminates an instance that it reports as unhealthy, however Ready its node is.
     pub(crate) fn is_available(&self) -> bool {
-        let is_free = |n: &NodeView| n.ready && !n.cordoned && !n.leaves_by_autoscaler;
+        let is_free = |n: &NodeView| n.ready && !n.cordoned && !n.is_removed_by_autoscaler;
         self.instance.state == InstanceState::InService
             && self.instance.healthy
             && self.node.as_ref().is_some_and(is_free)
     }
 
     /// Whether the Cluster Autoscaler is about to terminate it.
-    pub(crate) fn leaves_by_autoscaler(&self) -> bool {
-        self.node.as_ref().is_some_and(|node| node.leaves_by_autoscaler)
+    pub(crate) fn is_removed_by_autoscaler(&self) -> bool {
+        self.node.as_ref().is_some_and(|node| node.is_removed_by_autoscaler)
     }
 
     /// Whether it is InService and its node is Ready, cordoned or not.
@@ -200,6 +203,15 @@ impl NodeInstance {
     pub(crate) fn is_termination_sent(&self, group_uid: &str, interval: SignedDuration, now: Timestamp) -> bool {
         let sent_at = self.disruption_of(group_uid).and_then(|record| record.terminated_at);
         sent_at.is_some_and(|at| now.duration_since(at) < interval)
+    }
+
+    /// Whether its instance terminates, or a termination was sent so recently that AWS may not show it yet. Pods that are
+    /// scheduled to its node would end with it, without a drain.
+    pub(crate) fn is_terminating(&self, group_uid: &str, interval: SignedDuration, now: Timestamp) -> bool {
+        let sent_at = self.node.as_ref().and_then(|node| node.termination_sent_at);
+        self.instance.state == InstanceState::Terminating
+            || self.is_termination_sent(group_uid, interval, now)
+            || sent_at.is_some_and(|at| now.duration_since(at).abs() < interval)
     }
 
     /// Whether its node has a disruption record that belongs to no drain of this group.
@@ -348,7 +360,7 @@ pub struct DrainView {
     pub empty_since: Option<Timestamp>,
     /// When an eviction was last blocked, and how often in a row.
     pub last_blocked_eviction: Option<(Timestamp, u32)>,
-    /// Until when a drain that ran into its timeout is not retried.
+    /// `drain_after`, unless its time cannot be right.
     pub retry_drain_at: Option<Timestamp>,
     /// How long ago the controller's clock jumped forward; `None` if it did not. Times that others recorded look older since.
     pub since_clock_jump: Option<SignedDuration>,

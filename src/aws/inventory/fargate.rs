@@ -35,7 +35,8 @@ impl Inventory {
         Ok(found)
     }
 
-    /// The route tables of a VPC; `None` if the controller lacks the permission.
+    /// The route tables of a VPC; `None` if the controller lacks the permission. They are at most `negative_ttl` old: a profile
+    /// may wait for a route that an admin adds.
     pub(crate) async fn route_tables(&self, vpc: &str) -> AwsResult<Option<Arc<Vec<RouteTable>>>> {
         match self.fargate.route_tables.get(vpc, self.config.negative_ttl).await {
             Err(error) if error.kind == AwsErrorKind::Denied => Ok(None),
@@ -43,14 +44,14 @@ impl Inventory {
         }
     }
 
-    /// CreateFargateProfile succeeded.
+    /// Call this after CreateFargateProfile succeeded: it caches the profile, and its name is read anew.
     pub(crate) fn upsert_fargate_profile(&self, cluster: &str, profile: FargateProfile) {
         let key = key(cluster, &profile.name);
         self.fargate.profiles.insert(&key, Some(profile));
         self.fargate.names.invalidate(cluster);
     }
 
-    /// A Fargate profile was created or deleted with an unknown outcome, or tagged.
+    /// Call this after a Fargate profile was created or deleted with an unknown outcome, or tagged: it is read anew.
     pub(crate) fn invalidate_fargate_profile(&self, cluster: &str, name: &str) {
         self.fargate.profiles.invalidate(&key(cluster, name));
         self.fargate.names.invalidate(cluster);

@@ -11,7 +11,7 @@ use crate::k8s;
 /// Which cluster a command talks to.
 #[derive(Clone, Debug, Default, Args)]
 pub struct ConnectionArgs {
-    /// Kubeconfig file [default: KUBECONFIG, or the service account of the pod]
+    /// Kubeconfig file [default: KUBECONFIG, ~/.kube/config, or the service account of the pod]
     #[arg(long, value_name = "FILE")]
     pub kubeconfig: Option<PathBuf>,
 

@@ -9,9 +9,10 @@ use jiff::Timestamp;
 use super::{Planner, Planning, kind_of};
 use crate::api::{GroupId, InstanceGroupStatus, ProvisionerKind};
 use crate::aws::error::none_if_not_found;
-use crate::aws::{AwsResult, ScalingGroup};
+use crate::aws::{AwsError, AwsErrorKind, AwsResult, ScalingGroup};
 use crate::ownership::OWNERSHIP_TAG_KEYS;
-use crate::plan::{NodeStep, PlannedStep, UncordonReason};
+use crate::plan::{NodeStep, Outcome, PlannedStep, UncordonReason};
+use crate::provisioner::observe::{ObserveError, ObserveResult};
 use crate::rotation::NodeView;
 
 /// The most instances that one call describes.
@@ -20,35 +21,40 @@ pub(super) const MAX_INSTANCES: usize = 100;
 impl Planner {
     /// Adds steps that uncordon the nodes of detached instances. AWS is read only while a Ready node with a record of
     /// the group is not in the group's scaling group as it was last read. The present tags of another scaling group say
-    /// whose it is. The next pass repeats what AWS does not answer.
+    /// whose it is. The next reconcile repeats what AWS does not answer. The last one of a deletion reads all nodes with a
+    /// record: after it, nobody looks at them.
+    ///
+    /// # Errors
+    /// AWS did not answer, and the plan is the last one of a deletion.
     pub(super) async fn uncordon_detached_nodes(
         &self,
         id: &GroupId,
         status: Option<&InstanceGroupStatus>,
         planning: &mut Planning,
         now: Timestamp,
-    ) {
+    ) -> ObserveResult<()> {
+        let is_last = planning.plan.outcome == Outcome::Deleted;
         let own = status.and_then(own_scaling_group);
         let mut left = self.node_index.instances_with_records_of(&id.uid);
         // A terminated instance has no Ready node for long. What the controller has just terminated, no user detached.
-        // A termination may have been lost: while the group is being deleted, no later pass would find that out.
-        left.retain(|(instance, node)| node.ready && (id.is_deleting() || !self.has_just_terminated(instance, now)));
-        let foreign = self.foreign_scaling_groups(&left, own).await;
+        left.retain(|(instance, node)| is_last || node.ready && !self.has_just_terminated(instance, now));
+        let (foreign, failure) = self.foreign_scaling_groups(&left, own).await;
+        failure.map_or(Ok(()), |error| unread(id, error, is_last))?;
         let group_of = |instance: &str| self.inventory.group_of_instance(instance);
         left.retain(|(instance, _)| group_of(instance).is_none_or(|group| foreign.contains(&group)));
-        left.truncate(MAX_INSTANCES);
-        if left.is_empty() {
-            return;
-        }
-        let ids: Vec<_> = left.iter().map(|(instance, _)| instance.clone()).collect();
-        match self.detached_instances(&ids, own).await {
-            Ok(detached) => {
-                let nodes = left.into_iter().filter(|(instance, _)| detached.contains(instance));
-                let steps: Vec<_> = nodes.flat_map(|(_, node)| undo_steps(&node, &id.uid)).collect();
-                planning.plan.steps.splice(0..0, steps.into_iter().map(PlannedStep::from));
+        let batches = if is_last { usize::MAX } else { 1 };
+        for left in left.chunks(MAX_INSTANCES).take(batches) {
+            let ids: Vec<_> = left.iter().map(|(instance, _)| instance.clone()).collect();
+            match self.detached_instances(&ids, own).await {
+                Ok(detached) => {
+                    let nodes = left.iter().filter(|(instance, _)| detached.contains(instance));
+                    let steps: Vec<_> = nodes.flat_map(|(_, node)| undo_steps(node, &id.uid)).collect();
+                    planning.plan.steps.splice(0..0, steps.into_iter().map(PlannedStep::from));
+                }
+                Err(error) => unread(id, error, is_last)?,
             }
-            Err(error) => tracing::warn!(group = %id.key(), %error, "cannot read whether instances were detached"),
         }
+        Ok(())
     }
 
     /// Whether this process sent a termination of the instance so short a time ago that its Node may still be there.
@@ -57,21 +63,26 @@ impl Planner {
         sent_at.is_some_and(|at| now.duration_since(at).abs() < self.settings.timing.decrement_interval)
     }
 
-    /// Those of the instances' scaling groups that are of no InstanceGroup.
-    async fn foreign_scaling_groups(&self, instances: &[(String, NodeView)], own: Option<&str>) -> BTreeSet<String> {
+    /// Those of the instances' scaling groups that are of no InstanceGroup, and an error if AWS did not say it of one.
+    async fn foreign_scaling_groups(
+        &self,
+        instances: &[(String, NodeView)],
+        own: Option<&str>,
+    ) -> (BTreeSet<String>, Option<AwsError>) {
         let names: BTreeSet<_> = instances.iter().filter_map(|(id, _)| self.inventory.group_of_instance(id)).collect();
-        let mut foreign = BTreeSet::new();
+        let (mut foreign, mut failure) = (BTreeSet::new(), None);
         for name in names {
             // Without a recorded name, it may be the group's own.
             if own.is_none_or(|own| own == name.as_str()) {
                 continue;
             }
-            let Ok(Some(found)) = self.inventory.group(&name, Duration::ZERO).await else { continue };
-            if !may_be_of_instance_group(&found, own) {
-                foreign.insert(name);
+            match self.inventory.group(&name, Duration::ZERO).await {
+                Ok(Some(found)) if !may_be_of_instance_group(&found, own) => _ = foreign.insert(name),
+                Ok(_) => {}
+                Err(error) => failure = Some(error),
             }
         }
-        foreign
+        (foreign, failure)
     }
 
     /// Those of the instances that run and belong to no scaling group of an InstanceGroup.
@@ -113,6 +124,15 @@ fn own_scaling_group(status: &InstanceGroupStatus) -> Option<&str> {
 fn may_be_of_instance_group(found: &ScalingGroup, own: Option<&str>) -> bool {
     let is_of_other = |key: &str| OWNERSHIP_TAG_KEYS.contains(&key) || key.starts_with("eks:");
     own.is_none_or(|own| own == found.name) || found.tags.iter().any(|tag| is_of_other(tag.key.as_str()))
+}
+
+/// What follows from an error: a deletion does not end before AWS answers. It ends if the controller may not ask.
+fn unread(id: &GroupId, error: AwsError, is_last: bool) -> ObserveResult<()> {
+    if is_last && error.kind != AwsErrorKind::Denied {
+        return Err(ObserveError::Aws(error));
+    }
+    tracing::warn!(group = %id.key(), %error, "cannot read whether instances were detached");
+    Ok(())
 }
 
 fn undo_steps(node: &NodeView, uid: &str) -> Vec<NodeStep> {
@@ -166,13 +186,22 @@ mod tests {
         running: &[&str],
         failure: Option<AwsError>,
     ) -> (Arc<FakeAws>, Planner) {
+        planner_with_nodes(groups, running, failure, "True")
+    }
+
+    fn planner_with_nodes(
+        groups: Vec<ScalingGroup>,
+        running: &[&str],
+        failure: Option<AwsError>,
+        ready: &str,
+    ) -> (Arc<FakeAws>, Planner) {
         let node_index = NodeIndex::default();
         for (instance, annotation) in [("i-1", "disruption"), ("i-2", "surge")] {
             let record = json!({"group": "own", "templateVersion": "2", "since": "2026-01-01T00:00:00Z"}).to_string();
             let node = json!({
                 "metadata": {"name": instance, "annotations": {format!("instancemgr.keikoproj.io/{annotation}"): record}},
                 "spec": {"unschedulable": annotation == "disruption", "providerID": format!("aws:///us-west-2a/{instance}")},
-                "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+                "status": {"conditions": [{"type": "Ready", "status": ready}]},
             });
             node_index.apply(&Event::Apply(serde_json::from_value::<Node>(node).expect("a Node")));
         }
@@ -193,17 +222,24 @@ mod tests {
     }
 
     async fn steps_of(planner: &Planner, status: Option<InstanceGroupStatus>) -> Vec<String> {
-        steps_for(&own_group(), planner, status).await
+        steps_before(Outcome::Converged, planner, status).await.expect("an answer is not waited for")
     }
 
-    async fn steps_for(id: &GroupId, planner: &Planner, status: Option<InstanceGroupStatus>) -> Vec<String> {
+    /// The steps that are added to a plan with this outcome.
+    async fn steps_before(
+        outcome: Outcome,
+        planner: &Planner,
+        status: Option<InstanceGroupStatus>,
+    ) -> ObserveResult<Vec<String>> {
+        let id = &own_group();
         let pass = async || {
             let mut planning = blocked(id, StalledReason::InvalidSpec, String::new());
-            planner.uncordon_detached_nodes(id, status.as_ref(), &mut planning, Timestamp::now()).await;
-            planning.plan.steps
+            planning.plan.outcome = outcome.clone();
+            planner.uncordon_detached_nodes(id, status.as_ref(), &mut planning, Timestamp::now()).await?;
+            Ok(planning.plan.steps)
         };
-        let planned = pass().await;
-        assert_eq!(pass().await, planned, "the first pass may not have been applied");
+        let planned = pass().await?;
+        assert_eq!(pass().await?, planned, "the first pass may not have been applied");
         let steps = planned.iter().map(|planned| match &planned.step {
             Step::Node(NodeStep::UncordonNode { node, reason: UncordonReason::InstanceDetached }) => {
                 format!("uncordon {node}")
@@ -211,7 +247,7 @@ mod tests {
             Step::Node(NodeStep::ClearSurge { node, .. }) => format!("clear {node}"),
             other => panic!("{other:?}"),
         });
-        steps.collect()
+        Ok(steps.collect())
     }
 
     /// The node of an instance that a user detaches in the middle of its drain would stay cordoned forever.
@@ -238,11 +274,41 @@ mod tests {
     /// The last pass of a deletion is the last one that could find out that AWS lost a termination. Nobody would uncordon
     /// the node afterwards.
     #[tokio::test]
-    async fn deletion_reads_also_what_the_controller_has_just_terminated() {
+    async fn end_of_a_deletion_reads_also_what_the_controller_has_just_terminated() {
         let (_, planner) = planner_among(vec![with_members("demo-team-web", &["i-2"])], &["i-1", "i-2"], None);
         planner.process_state.record_termination("i-1", planner.settings.timing.decrement_interval, Timestamp::now());
-        let deleting = GroupId { deletion_requested_at: Some(Timestamp::now()), ..own_group() };
-        assert_eq!(steps_for(&deleting, &planner, None).await, ["uncordon i-1"]);
+        assert_eq!(steps_before(Outcome::Deleted, &planner, None).await.expect("an answer"), ["uncordon i-1"]);
+    }
+
+    /// A user detaches a node that is NotReady to look into it, and the group is deleted. Once its kubelet reports again, the
+    /// node would stay cordoned.
+    #[tokio::test]
+    async fn end_of_a_deletion_uncordons_a_detached_node_that_is_not_ready() {
+        let (_, planner) = planner_with_nodes(vec![], &["i-1", "i-2"], None, "False");
+        assert_eq!(steps_of(&planner, None).await, [""; 0], "it may be terminating");
+        let steps = steps_before(Outcome::Deleted, &planner, None).await.expect("an answer");
+        assert_eq!(steps, ["uncordon i-1", "clear i-2"]);
+    }
+
+    /// No later reconcile would ask again. An admin who does not grant the call must be able to delete groups.
+    #[tokio::test]
+    async fn deletion_does_not_end_before_aws_says_what_was_detached() {
+        let status = || InstanceGroupStatus {
+            active_scaling_group_name: Some("demo-team-web".into()),
+            provisioner: Some("eks".into()),
+            ..InstanceGroupStatus::default()
+        };
+        for (code, http, ends) in
+            [("Throttling", 400, false), ("InternalFailure", 500, false), ("AccessDenied", 403, true)]
+        {
+            let failure = AwsError::from_response("AutoScaling", "DescribeAutoScalingGroups", code, "no", http);
+            let (aws, planner) = planner_among(vec![with_members("others", &["i-1"])], &["i-1", "i-2"], None);
+            // The inventory knows whose it was when the group was observed.
+            planner.inventory.group("others", Duration::ZERO).await.expect("an answer");
+            aws.update(|state| state.failure = Some(failure.clone()));
+            let result = steps_before(Outcome::Deleted, &planner, Some(status())).await;
+            assert_eq!(result.is_ok(), ends, "{code}: {result:?}");
+        }
     }
 
     /// A user who keeps the instance attaches it elsewhere. No group would ever uncordon its node there.

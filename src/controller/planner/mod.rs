@@ -142,7 +142,7 @@ impl Planner {
         if observer.is_forecast {
             return Ok(planning);
         }
-        self.uncordon_detached_nodes(&id, group.status.as_ref(), &mut planning, observer.now).await;
+        self.uncordon_detached_nodes(&id, group.status.as_ref(), &mut planning, observer.now).await?;
         // A group with a snapshot continues, also when some of its fields cannot be used.
         if planning.failure_reason.is_none() || planning.snapshot.is_some() {
             return Ok(planning);

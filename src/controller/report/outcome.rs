@@ -167,8 +167,8 @@ fn error_message(error: &StepError) -> String {
         | StepError::GroupGone
         | StepError::Locked(_)
         | StepError::RolloutBlocked(_)
-        | StepError::NodeSchedulable(_)
-        | StepError::LeavesByAutoscaler(_)
+        | StepError::NodeUncordoned(_)
+        | StepError::RemovedByAutoscaler(_)
         | StepError::NodeJoined(_)
         | StepError::RejectedBefore(_)
         | StepError::MayNotWrite => error.to_string(),

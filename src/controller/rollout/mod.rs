@@ -48,7 +48,7 @@ use crate::k8s::{EventTarget, KubeError};
 use crate::plan::{Event, EventReason};
 use crate::rollout::{
     BudgetUsage, GroupSummary, ProgressInput, RevisionDecision, RolloutView, Running, YieldingGroups, advance,
-    comes_next, drain_blocker,
+    comes_next, drain_blocker, refused_first_images,
 };
 use crate::util::busy_time::busy_time;
 
@@ -140,6 +140,10 @@ async fn read(
     let known = ctx.stores.rollout.view();
     let cluster = ctx.planner.settings.cluster_name.as_deref();
     let view = RolloutView::new(&stored, active, known.as_deref(), cluster);
+    if view.as_ref().is_some_and(|view| known.as_ref().is_none_or(|known| known.target.name != view.target.name)) {
+        // Once for each target: groups of one revision must not get two images.
+        ctx.planner.process_state.image_aliases.forget_first(&refused_first_images(&stored));
+    }
     let is_over = view.is_none() && active.rollout().is_none() && lost_view(ctx, active, &stored).is_none();
     if is_over && active.source == BoundariesSource::Live {
         // All groups wait for the ConfigMap to be loaded. The next load stores this.
@@ -177,10 +181,11 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
         // The same, while the ConfigMap cannot be used and nothing is stored. Groups keep the view until then.
         return Ok(());
     }
-    if polled.target != view.target.name {
+    let target = (view.target.name.clone(), view.uid.clone());
+    if polled.target != target {
         // An edit that changes nothing of a group gives it no more time.
         let patience = std::mem::take(&mut polled.patience);
-        *polled = PollState { target: view.target.name.clone(), patience, ..PollState::default() };
+        *polled = PollState { target, patience, ..PollState::default() };
         let limit = view.policy.patience.unsigned_abs();
         polled.patience.seed(&view.status.slow, limit, Instant::now().into_std());
     }
@@ -346,7 +351,7 @@ fn survey(ctx: &Context, view: &RolloutView, polled: &mut PollState, now: Timest
             let waits_for_budget = ctx.stores.rollout.with_budget_usage(|budget_usage| budget_usage.is_waiting(&key));
             let (patience, pauses_clock) =
                 (view.policy.patience.unsigned_abs(), is_blocked || waits_for_budget || stops);
-            let is_stuck = polled.patience.is_stuck(
+            let is_stuck = polled.patience.track(
                 &key,
                 group.status.as_ref(),
                 choice.switches_to(),

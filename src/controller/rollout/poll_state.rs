@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::{SignedDuration, Timestamp};
 use tokio::time::Instant;
 
-use super::delete_revision::Dispensable;
+use super::delete_revision::RevisionDeleter;
 use super::drain_forecast::DrainWatch;
 use crate::api::{BoundariesRevisionStatus, RolloutPhase};
 use crate::k8s::KubeError;
@@ -15,8 +15,8 @@ use crate::rollout::{GroupSummary, Images, Patience, RolloutView, is_active, las
 /// What this process remembers between two polls.
 #[derive(Default)]
 pub(super) struct PollState {
-    /// Name of the revision that all of this is about.
-    pub target: String,
+    /// Name and UID of the revision that all of this is about. One that a user deleted may be stored again by its name.
+    pub target: (String, String),
     /// Since when each wave has soaked, as far as this process saw it begin.
     pub soaks: HashMap<String, Instant>,
     /// The waves that the last poll found ready to pass.
@@ -46,7 +46,7 @@ pub(super) struct PollState {
     /// What was read of pods and budgets.
     pub drains: DrainWatch,
     /// What was found of stored revisions that are not kept.
-    pub dispensable: Dispensable,
+    pub dispensable: RevisionDeleter,
     /// When the status was written last.
     pub written_at: Option<Timestamp>,
     /// A halt or a return that the API server refuses to record. It counts nevertheless, for as long as this process leads.
@@ -88,6 +88,7 @@ impl PollState {
         match written {
             Ok(()) => self.unrecorded_stop = None,
             Err(error) if error.is_conflict() => {}
+            Err(error) if error.is_not_found() => self.unrecorded_stop = None,
             Err(_) => self.unrecorded_stop = stops().then(|| status.clone()),
         }
     }

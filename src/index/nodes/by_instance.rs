@@ -83,7 +83,7 @@ fn count_unready(nodes: &[NodeView]) -> usize {
 
 /// Whether two states of a node are the same for every plan.
 pub(super) fn same_state(a: &NodeView, b: &NodeView) -> bool {
-    let state = |n: &NodeView| (n.ready, n.kubelet_silent, n.cordoned, n.leaves_by_autoscaler);
+    let state = |n: &NodeView| (n.ready, n.kubelet_silent, n.cordoned, n.is_removed_by_autoscaler);
     state(a) == state(b) && (&a.disruption, &a.surge, &a.in_place) == (&b.disruption, &b.surge, &b.in_place)
 }
 

@@ -109,7 +109,7 @@ fn taint_of_the_cluster_autoscaler_is_a_change_that_counts() {
     let mut tainted = node("a", true);
     let taint = serde_json::json!([{"key": AUTOSCALER_TAINT, "value": "1700000000", "effect": "NoSchedule"}]);
     tainted.spec.as_mut().expect("a spec").taints = serde_json::from_value(taint).expect("taints");
-    assert!(node_view(&tainted).leaves_by_autoscaler);
+    assert!(node_view(&tainted).is_removed_by_autoscaler);
     assert_eq!(node_view(&tainted).autoscaler_since, Timestamp::from_second(1_700_000_000).ok());
     assert_eq!(index.apply(&Event::Apply(tainted)).changed, ["i-a"]);
 }

@@ -151,7 +151,7 @@ fn tag_before_delete(input: &DeleteInput, profile: &FargateProfile, builder: &mu
         builder.push(IamStep::TagRole { role: role.to_owned(), tags: input.ownership_tags.to_vec() });
     }
     let message = format!(
-        "the Fargate profile {} must be tagged as this group's before it is deleted; the controller needs eks:TagResource",
+        "the controller tags the Fargate profile {} as this group's before it deletes it, which needs eks:TagResource",
         profile.name
     );
     builder.set_outcome_once(waiting(Phase::Deleting, message));

@@ -136,7 +136,7 @@ fn tag_before_delete(input: &DeleteInput, nodegroup: &Nodegroup, builder: &mut P
     let tags = ownership.map(|tag| (tag.key, tag.value)).collect();
     builder.push(NodegroupStep::TagNodegroup { nodegroup: nodegroup.name.clone(), arn: nodegroup.arn.clone(), tags });
     let message = format!(
-        "the node group {} must be tagged as this group's before it is deleted; the controller needs eks:TagResource",
+        "the controller tags the node group {} as this group's before it deletes it, which needs eks:TagResource",
         nodegroup.name.nodegroup
     );
     builder.set_outcome_once(waiting(Phase::Deleting, message));

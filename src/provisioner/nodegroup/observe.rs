@@ -114,8 +114,7 @@ pub(crate) async fn observed_state(
     if has_outgoing {
         set_outdated_reasons(resolved, &mut state, current.as_ref());
     }
-    let all = state.nodegroups.iter_mut().flat_map(|group| &mut group.members);
-    all.filter_map(|m| m.node.as_mut()).for_each(|node| node.adopt_records(&id.uid, o.now));
+    state.nodegroups.iter_mut().for_each(|group| observe::complete_nodes(o, &mut group.members, &id.uid));
     let members: Vec<_> = state.nodegroups.iter().flat_map(|group| group.members.iter().cloned()).collect();
     state.drains = observe::drain_views(o, &members, &id.uid).await?;
     if o.is_forecast {

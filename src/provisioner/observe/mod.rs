@@ -71,6 +71,14 @@ pub struct Observer<'a> {
     pub now: Timestamp,
 }
 
+impl Observer<'_> {
+    /// Sorts out the records on the Node of a group's instance, and adds what this process did to the instance.
+    pub(crate) fn complete_node(&self, node: &mut NodeView, instance: &str, uid: &str) {
+        node.adopt_records(uid, self.now);
+        node.termination_sent_at = self.process_state.termination_sent_at(instance);
+    }
+}
+
 /// Result of an observation.
 pub(crate) type ObserveResult<T> = Result<T, ObserveError>;
 
@@ -146,7 +154,9 @@ impl VerifiedNodes {
             }
             found.insert(instance, node);
         }
-        found.values_mut().flatten().for_each(|node| node.adopt_records(uid, o.now));
+        for (instance, node) in &mut found {
+            node.iter_mut().for_each(|node| o.complete_node(node, instance, uid));
+        }
         for member in to_reread {
             let node = found.get(&member.instance.id).cloned().flatten();
             let verified = NodeInstance { node, ..member.clone() };
@@ -159,6 +169,14 @@ impl VerifiedNodes {
             self.instances.insert(member.instance.id.clone());
         }
         Ok(found)
+    }
+}
+
+/// Completes the Nodes of a group's instances, see [`Observer::complete_node`].
+pub(crate) fn complete_nodes(o: &Observer<'_>, members: &mut [NodeInstance], uid: &str) {
+    for member in members {
+        let instance = &member.instance.id;
+        member.node.iter_mut().for_each(|node| o.complete_node(node, instance, uid));
     }
 }
 

@@ -11,7 +11,7 @@ use crate::boundaries::ROLLOUT_KEY;
 use crate::boundaries::active::select_active;
 use crate::index::image_aliases::ImageAliases;
 use crate::rollout::{
-    Current, History, HistoryStep, Images, RolloutView, is_confirmed, may_move_images, moved, next_step, with_images,
+    Current, History, HistoryWrite, Images, RolloutView, is_confirmed, may_move_images, moved, next_write, with_images,
     without_images,
 };
 
@@ -55,8 +55,8 @@ impl Cluster {
     fn store(&mut self) {
         let live = self.live.clone();
         let current = Current { data: &live, from: Default::default() };
-        while let Some(HistoryStep::Create(revision)) =
-            next_step(&self.stored, None, &current, &History::default(), "im")
+        while let Some(HistoryWrite::Create(revision)) =
+            next_write(&self.stored, None, &current, &History::default(), "im")
         {
             self.add(*revision);
         }

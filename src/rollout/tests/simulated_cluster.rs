@@ -16,10 +16,10 @@ use crate::api::{
 use crate::boundaries::active::select_active;
 use crate::boundaries::{ROLLOUT_KEY, content_hash};
 use crate::rollout::{
-    CheckAnswer, CheckResult, Checks, Current, DecisionInput, GroupSummary, GroupView, History, HistoryStep, Images,
+    CheckAnswer, CheckResult, Checks, Current, DecisionInput, GroupSummary, GroupView, History, HistoryWrite, Images,
     KnownImpact, Patience, ProgressInput, RevisionDecision, RevisionImpact, RolloutView, Running, StoredRevision,
     SwitchReason, WaitReason, YieldingGroups, advance, choose, comes_next, corrected_conditions, corrected_record,
-    next_step, query, uid_hash, used_numbers,
+    next_write, query, uid_hash, used_numbers,
 };
 
 pub(super) const FAILURE_DELAY: SignedDuration = SignedDuration::from_secs(60);
@@ -278,15 +278,15 @@ impl SimulatedCluster {
         let used_numbers = self.groups.iter().flat_map(|group| used_numbers(&group.status)).collect();
         let history = History { kept: self.kept, needed, policy_under_way, used_numbers, ..History::default() };
         let current = Current { data: &data, from: Default::default() };
-        while let Some(step) = next_step(&self.revisions, None, &current, &history, "im") {
+        while let Some(step) = next_write(&self.revisions, None, &current, &history, "im") {
             match step {
-                HistoryStep::Create(mut revision) => {
+                HistoryWrite::Create(mut revision) => {
                     revision.metadata.resource_version = Some("1".into());
                     revision.metadata.uid = revision.metadata.name.clone();
                     revision.metadata.creation_timestamp = Some(Time(self.now));
                     self.revisions.push(*revision);
                 }
-                HistoryStep::Delete { name, .. } => {
+                HistoryWrite::Delete { name, .. } => {
                     self.revisions.retain(|revision| revision.metadata.name.as_ref() != Some(&name));
                 }
             }
@@ -604,14 +604,8 @@ impl SimulatedCluster {
                 let is_blocked_by_rollout = matches!(choice, RevisionDecision::Use { rollout_block: Some(_), .. });
                 let is_blocked = stops || is_blocked_by_rollout || self.waits_for_budget(index, &view);
                 let status = Some(&group.status);
-                let is_stuck = self.patience.is_stuck(
-                    &group.key,
-                    status,
-                    choice.switches_to(),
-                    patience,
-                    is_blocked,
-                    self.monotonic,
-                );
+                let is_stuck =
+                    self.patience.track(&group.key, status, choice.switches_to(), patience, is_blocked, self.monotonic);
                 summary.add(&view, &group.group_view(&forecast, lock), &choice, group.stuck || is_stuck);
                 if group.doubtful {
                     summary.add_doubtful(&view, &group.group_view(&forecast, lock));

@@ -74,7 +74,7 @@ pub(super) fn start_batch(
     let waits_for_surge =
         |m: &NodeInstance| !removes_all && (m.is_in_standby(input.group_uid) || (replaces && is_surging(input, m)));
     // It would terminate the instance as well, so that AWS takes another node for the second termination.
-    let is_others = |m: &NodeInstance| !removes_all && m.leaves_by_autoscaler();
+    let is_others = |m: &NodeInstance| !removes_all && m.is_removed_by_autoscaler();
     let begins = |m: &NodeInstance| m.disruption_of(input.group_uid).is_none() && !waits_for_surge(m) && !is_others(m);
     for member in candidates.iter().filter(|m| begins(m)) {
         if replaces && member.instance.state == InstanceState::InService && input.may_recover(member) {

@@ -23,7 +23,7 @@ pub(super) fn continue_drains(
             return_uncordoned(input, member, decision);
             continue;
         }
-        if input.candidates != Candidates::All && member.leaves_by_autoscaler() {
+        if input.candidates != Candidates::All && member.is_removed_by_autoscaler() {
             decision.waiting_for.push(waits::for_autoscaler(input, member));
             continue;
         }

@@ -2,7 +2,6 @@
 
 use std::collections::BTreeSet;
 
-use crate::aws::InstanceState;
 use crate::plan::{NodeStep, UncordonReason};
 use crate::rotation::members::NodeInstance;
 use crate::rotation::rolling_update::surge;
@@ -50,9 +49,6 @@ pub(super) fn uncordon_all(input: &RollingUpdateInput, state: &RotationState) ->
     uncordon_steps(input.members.iter().filter(|m| stays(input, m)), input.group_uid, reason)
 }
 
-/// Whether the member does not terminate. AWS may not show yet that it does.
 fn stays(input: &RollingUpdateInput, member: &NodeInstance) -> bool {
-    let interval = input.drain_policy.decrement_interval;
-    member.instance.state != InstanceState::Terminating
-        && !member.is_termination_sent(input.group_uid, interval, input.now)
+    !member.is_terminating(input.group_uid, input.drain_policy.decrement_interval, input.now)
 }

@@ -84,7 +84,7 @@ pub(super) fn for_member(input: &RollingUpdateInput, member: &NodeInstance) -> O
             Some(_) => format!("{name} to be drained"),
             None => format!("{name}, which another client cordoned, to be uncordoned"),
         }),
-        (InstanceState::InService, Some(node)) if node.leaves_by_autoscaler => Some(for_autoscaler(input, member)),
+        (InstanceState::InService, Some(node)) if node.is_removed_by_autoscaler => Some(for_autoscaler(input, member)),
         (InstanceState::InService, Some(node)) if node.ready && !member.instance.healthy => {
             Some(format!("{name}, which Auto Scaling reports as Unhealthy, to be terminated"))
         }

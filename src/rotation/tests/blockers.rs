@@ -189,7 +189,7 @@ fn no_healthy_node_is_given_up_after_a_failed_launch() {
 /// If the controller terminates the instance too, Auto Scaling terminates another node for the second call.
 #[test]
 fn node_that_the_cluster_autoscaler_terminates_during_a_drain_is_left_to_it() {
-    let scaled_in = node_instance("a").outdated().cordoned().node(|n| n.leaves_by_autoscaler = true);
+    let scaled_in = node_instance("a").outdated().cordoned().node(|n| n.is_removed_by_autoscaler = true);
     let (members, empty) = ([scaled_in, node_instance("b").outdated()], drains("node-a", vec![]));
     let decision = decide(&input(&members, &empty, 1));
     assert_eq!(step_summaries(&decision), [""; 0]);
@@ -208,7 +208,7 @@ fn times_on_a_node_that_cannot_be_added_to_stop_no_reconcile() {
             node_instance("a").outdated().cordoned().node(record),
             node_instance("b").node(|n| (n.ready_changed_at, n.created_at) = (Some(time), time)),
             node_instance("c").unready_since(60).node(|n| (n.ready_changed_at, n.created_at) = (Some(time), time)),
-            node_instance("d").node(|n| (n.leaves_by_autoscaler, n.autoscaler_since) = (true, Some(time))),
+            node_instance("d").node(|n| (n.is_removed_by_autoscaler, n.autoscaler_since) = (true, Some(time))),
             node_instance("e").node(|n| n.drain_after = Some(time)),
         ];
         let pods = drains("node-a", vec![pod("p")]);

@@ -293,7 +293,7 @@ fn forced_drain_does_not_wait_for_pods_that_hang() {
 fn wait_for_the_cluster_autoscaler_tells_after_a_while_how_to_end_it() {
     let waits = |minutes: i64| {
         let leaving = node_instance("a").outdated().node(|n| {
-            (n.leaves_by_autoscaler, n.autoscaler_since) = (true, Some(ago(minutes * 60)));
+            (n.is_removed_by_autoscaler, n.autoscaler_since) = (true, Some(ago(minutes * 60)));
         });
         decide(&input(&[leaving, node_instance("b").outdated()], &Drains::new(), 1)).waiting_for.join("; ")
     };
@@ -304,7 +304,7 @@ fn wait_for_the_cluster_autoscaler_tells_after_a_while_how_to_end_it() {
 /// Both would terminate it: AWS would terminate another node for the second call, without a drain.
 #[test]
 fn node_that_the_cluster_autoscaler_drains_is_left_to_it() {
-    let leaving = node_instance("a").outdated().node(|n| n.leaves_by_autoscaler = true);
+    let leaving = node_instance("a").outdated().node(|n| n.is_removed_by_autoscaler = true);
     let members = [leaving, node_instance("b").outdated(), node_instance("c").outdated()];
     let one = decide(&input(&members, &Drains::new(), 1));
     assert!(step_summaries(&one).is_empty(), "it is unavailable: {one:?}");

@@ -42,6 +42,7 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         cordoned: false,
         disruption: None,
         orphaned_disruption: None,
+        termination_sent_at: None,
         surge: None,
         drain_after: None,
         in_place: None,
@@ -50,7 +51,7 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         zone: None,
         created_at: ago(7_060),
         drain_last: false,
-        leaves_by_autoscaler: false,
+        is_removed_by_autoscaler: false,
         autoscaler_since: None,
         duplicates: Vec::new(),
     };

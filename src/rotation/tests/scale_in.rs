@@ -84,10 +84,17 @@ fn termination_that_aws_does_not_show_yet_is_not_repeated() {
 /// would end with its instance, without a drain.
 #[test]
 fn node_whose_termination_is_sent_is_not_uncordoned() {
+    let on_node = |n: &mut NodeView, at| n.disruption.as_mut().expect("a record").terminated_at = Some(at);
+    // The record says nothing of a termination that keeps the desired capacity.
+    let in_process = |n: &mut NodeView, at| n.termination_sent_at = Some(at);
+    for record in [on_node as fn(&mut NodeView, Timestamp), in_process] {
+        assert_terminating_node_stays_cordoned(record);
+    }
+}
+
+fn assert_terminating_node_stays_cordoned(record: fn(&mut NodeView, Timestamp)) {
     let steps_after = |seconds: i64, lock| {
-        let sent = node_instance("a").cordoned().node(|n| {
-            n.disruption.as_mut().expect("a record").terminated_at = Some(ago(seconds));
-        });
+        let sent = node_instance("a").cordoned().node(|n| record(n, ago(seconds)));
         let members = [sent, node_instance("b").outdated()];
         let drains = Drains::new();
         step_summaries(&decide(&RollingUpdateInput { lock, ..input(&members, &drains, 1) }))

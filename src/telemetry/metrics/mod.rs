@@ -50,7 +50,7 @@ pub(crate) struct Metrics {
     reconcile_fail: IntCounterVec,
     group_status: IntGaugeVec,
     group_stalled: IntGaugeVec,
-    group_unread: IntGaugeVec,
+    group_read_failed: IntGaugeVec,
     nodes: IntGaugeVec,
     ineffective_writes: IntGaugeVec,
     throttles: IntCounterVec,
@@ -113,7 +113,7 @@ impl Metrics {
                 "The reason of the condition Stalled of an InstanceGroup that needs manual intervention, always 1.",
                 &["instancegroup", "reason"],
             )?,
-            group_unread: build.gauges(
+            group_read_failed: build.gauges(
                 "instance_manager_instance_group_read_failed",
                 "An InstanceGroup whose reads have failed for a minute or whose reconcile panics, by the reason of the condition Reconciling, always 1.",
                 &["instancegroup", "reason"],
@@ -261,10 +261,10 @@ impl Metrics {
     }
 
     /// Sets why the group cannot be read; `None` when it can.
-    pub(crate) fn set_group_unread(&self, group: &str, reason: Option<String>) {
+    pub(crate) fn set_group_read_failed(&self, group: &str, reason: Option<String>) {
         let mut groups = self.groups();
         let series = groups.entry(group.to_owned()).or_default();
-        exchange_series(&self.group_unread, group, &mut series.unread, reason);
+        exchange_series(&self.group_read_failed, group, &mut series.unread, reason);
     }
 
     /// Sets the node counts of a group.
@@ -303,7 +303,7 @@ impl Metrics {
             ignore_missing_series(self.group_stalled.remove_label_values(&[group, &reason]));
         }
         if let Some(reason) = series.unread {
-            ignore_missing_series(self.group_unread.remove_label_values(&[group, &reason]));
+            ignore_missing_series(self.group_read_failed.remove_label_values(&[group, &reason]));
         }
         ignore_missing_series(self.ineffective_writes.remove_label_values(&[group]));
         for state in ["desired", "ready", "updated", "outdated", "draining"] {

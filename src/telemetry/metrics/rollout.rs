@@ -21,7 +21,7 @@ pub(crate) struct RolloutLevels {
     pub phase: String,
     /// The number of affected groups, by state.
     pub groups: Vec<(&'static str, usize)>,
-    /// The nodes of affected groups, by state.
+    /// The nodes of affected groups, by state: `updated` and `outdated`.
     pub nodes: [(&'static str, i64); 2],
     /// The waves, in order, each with its state.
     pub waves: Vec<(String, String)>,
@@ -97,7 +97,7 @@ impl RolloutMetrics {
             )?,
             poll_seconds: build.histograms(
                 "instance_manager_rollout_poll_seconds",
-                "How long the controller computed to look at the rollout once, without waits.",
+                "How long one poll of the rollout computed, in seconds, without what it waited for.",
                 &[],
                 exponential_buckets(0.0005, 4.0, 8)?,
             )?,

@@ -26,7 +26,7 @@ fn filled() -> Metrics {
     metrics.set_group_status("team/web", "Ready");
     metrics.set_group_stalled("team/web", Some("DrainBlocked".to_owned()));
     metrics.set_group_stalled("team/web", Some("NotFound".to_owned()));
-    metrics.set_group_unread("team/web", Some("AWSThrottled".to_owned()));
+    metrics.set_group_read_failed("team/web", Some("AWSThrottled".to_owned()));
     let counts = NodeCounts { desired: 3, ready: 2, ..NodeCounts::default() };
     metrics.set_node_counts("team/web", &counts);
     metrics.set_ineffective_writes("team/web", 1);

@@ -290,6 +290,7 @@ fn node(instance: &str) -> NodeView {
         cordoned: false,
         disruption: None,
         orphaned_disruption: None,
+        termination_sent_at: None,
         surge: None,
         drain_after: None,
         in_place: None,
@@ -298,7 +299,7 @@ fn node(instance: &str) -> NodeView {
         zone: None,
         created_at: timestamp(LONG_AGO),
         drain_last: false,
-        leaves_by_autoscaler: false,
+        is_removed_by_autoscaler: false,
         autoscaler_since: None,
         duplicates: vec![],
     }

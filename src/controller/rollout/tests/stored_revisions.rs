@@ -2,24 +2,31 @@
 
 use super::*;
 
+/// A ConfigMap with an image, and a policy of one wave.
+fn map(image: &str) -> BTreeMap<String, String> {
+    map_with(image, "waves: [{name: all}]")
+}
+
+fn map_with(image: &str, policy: &str) -> BTreeMap<String, String> {
+    let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
+    [("rollout".to_owned(), policy.to_owned()), ("defaults".to_owned(), defaults)].into()
+}
+
+/// The stored revision `r1`, `r2`, ... of a content.
+fn stored(number: i64, data: BTreeMap<String, String>, phase: Option<RolloutPhase>) -> BoundariesRevision {
+    let (name, hash) = (format!("r{number}"), crate::boundaries::content_hash(&data));
+    let spec = BoundariesRevisionSpec { number, hash, data, ..BoundariesRevisionSpec::default() };
+    let mut revision = BoundariesRevision::new(&name, spec);
+    revision.status.get_or_insert_default().phase = phase;
+    (revision.metadata.resource_version, revision.metadata.uid) = (Some("1".into()), Some(format!("uid-{number}")));
+    revision
+}
+
 /// A user deletes the newest revision, and an older one with the same texts was aborted: no group would ever switch to
 /// the content of the ConfigMap.
 #[tokio::test]
 async fn deleted_revision_is_stored_again_although_an_older_one_has_its_texts() {
-    let map = |image: &str| -> BTreeMap<String, String> {
-        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
-        [("rollout".to_owned(), "waves: [{name: all}]".to_owned()), ("defaults".to_owned(), defaults)].into()
-    };
-    let stored = |number: i64, image: &str, phase: RolloutPhase| {
-        let (name, hash) = (format!("r{number}"), crate::boundaries::content_hash(&map(image)));
-        let mut revision = BoundariesRevision::new(
-            &name,
-            BoundariesRevisionSpec { number, hash, data: map(image), ..BoundariesRevisionSpec::default() },
-        );
-        revision.status.get_or_insert_default().phase = Some(phase);
-        revision.metadata.resource_version = Some("1".into());
-        json!(revision)
-    };
+    let stored = |number: i64, image: &str, phase: RolloutPhase| json!(stored(number, map(image), Some(phase)));
     use RolloutPhase::{Aborted, Complete};
     let foreign = json!(BoundariesRevision::new("mine", BoundariesRevisionSpec::default()));
     let items = [stored(1, "ami-1", Complete), stored(2, "ami-2", Aborted), stored(3, "ami-1", Complete), foreign];
@@ -61,18 +68,7 @@ async fn deleted_revision_is_stored_again_although_an_older_one_has_its_texts() 
 /// The same while the ConfigMap cannot be used, so that nothing is stored again: groups keep the rollout that they know.
 #[tokio::test]
 async fn deleted_revision_changes_no_rollout_while_the_config_map_is_missing() {
-    let map = |image: &str| -> BTreeMap<String, String> {
-        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
-        [("rollout".to_owned(), "waves: [{name: all}]".to_owned()), ("defaults".to_owned(), defaults)].into()
-    };
-    let stored = |number: i64, image: &str, phase: RolloutPhase| {
-        let (name, hash) = (format!("r{number}"), crate::boundaries::content_hash(&map(image)));
-        let spec = BoundariesRevisionSpec { number, hash, data: map(image), ..BoundariesRevisionSpec::default() };
-        let mut revision = BoundariesRevision::new(&name, spec);
-        revision.status.get_or_insert_default().phase = Some(phase);
-        revision.metadata.resource_version = Some("1".into());
-        revision
-    };
+    let stored = |number: i64, image: &str, phase: RolloutPhase| stored(number, map(image), Some(phase));
     use RolloutPhase::{Aborted, Complete};
     let items = json!([stored(1, "ami-1", Complete), stored(2, "ami-2", Aborted), stored(3, "ami-1", Complete)]);
     let test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
@@ -94,19 +90,7 @@ async fn deleted_revision_changes_no_rollout_while_the_config_map_is_missing() {
 /// policy. The groups must not be released: the revision is stored again with the policy.
 #[tokio::test]
 async fn rollout_without_the_key_is_stored_again_with_its_policy() {
-    let map = |image: &str| -> BTreeMap<String, String> {
-        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
-        [("rollout".to_owned(), "waves: [{name: all}]".to_owned()), ("defaults".to_owned(), defaults)].into()
-    };
-    let stored = |number: i64, image: &str, phase: RolloutPhase| {
-        let (name, hash) = (format!("r{number}"), crate::boundaries::content_hash(&map(image)));
-        let spec = BoundariesRevisionSpec { number, hash, data: map(image), ..BoundariesRevisionSpec::default() };
-        let mut revision = BoundariesRevision::new(&name, spec);
-        revision.status.get_or_insert_default().phase = Some(phase);
-        revision.metadata.resource_version = Some("1".into());
-        revision.metadata.uid = Some(format!("uid-{number}"));
-        revision
-    };
+    let stored = |number: i64, image: &str, phase: RolloutPhase| stored(number, map(image), Some(phase));
     let (first, second) = (stored(1, "ami-1", RolloutPhase::Complete), stored(2, "ami-2", RolloutPhase::Rolling));
     let (answer, created) = (json!(first), Arc::new(Mutex::new(vec![])));
     let log = created.clone();
@@ -145,18 +129,10 @@ async fn rollout_without_the_key_is_stored_again_with_its_policy() {
 /// it, and learns why the status does not show the abort.
 #[tokio::test]
 async fn abort_counts_although_the_api_server_refuses_to_record_it() {
-    let map = |image: &str| -> BTreeMap<String, String> {
-        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
-        [("rollout".to_owned(), "waves: [{name: all}]".to_owned()), ("defaults".to_owned(), defaults)].into()
-    };
     let stored = |number: i64, image: &str, phase: RolloutPhase| {
-        let (name, hash) = (format!("r{number}"), crate::boundaries::content_hash(&map(image)));
-        let spec = BoundariesRevisionSpec { number, hash, data: map(image), ..BoundariesRevisionSpec::default() };
-        let mut revision = BoundariesRevision::new(&name, spec);
-        let status = revision.status.get_or_insert_default();
-        status.phase = Some(phase);
-        status.waves = vec![WaveStatus { name: "all".into(), state: Some(WaveState::Open), ..WaveStatus::default() }];
-        revision.metadata.resource_version = Some("1".into());
+        let mut revision = stored(number, map(image), Some(phase));
+        let open = WaveStatus { name: "all".into(), state: Some(WaveState::Open), ..WaveStatus::default() };
+        revision.status.get_or_insert_default().waves = vec![open];
         revision
     };
     let mut target = stored(2, "ami-2", RolloutPhase::Rolling);
@@ -184,7 +160,7 @@ async fn abort_counts_although_the_api_server_refuses_to_record_it() {
     test.ctx.stores.boundaries.set(select_active(Some(&map("ami-2")), None, true).0);
     let trigger = crate::controller::trigger::Trigger::new(test.ctx.clone());
     let delay = test.ctx.planner.settings.timing.failed_observation_delay;
-    let mut polled = super::super::PollState { target: "r2".into(), ..Default::default() };
+    let mut polled = super::super::PollState { target: ("r2".into(), "uid-2".into()), ..Default::default() };
     polled.refused = Some((Timestamp::now() - delay * 2, false));
     for _ in 0..2 {
         super::super::poll(&test.ctx, &trigger, &mut polled).await.expect_err("the status is refused");
@@ -201,19 +177,7 @@ async fn abort_counts_although_the_api_server_refuses_to_record_it() {
 /// of the newest one must continue, and an event names the refusal once.
 #[tokio::test]
 async fn older_revision_whose_status_is_refused_delays_nothing() {
-    let map = |image: &str| -> BTreeMap<String, String> {
-        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
-        [("rollout".to_owned(), "waves: [{name: all}]".to_owned()), ("defaults".to_owned(), defaults)].into()
-    };
-    let stored = |number: i64, phase: Option<RolloutPhase>| {
-        let (name, data) = (format!("r{number}"), map(&format!("ami-{number}")));
-        let hash = crate::boundaries::content_hash(&data);
-        let spec = BoundariesRevisionSpec { number, hash, data, ..BoundariesRevisionSpec::default() };
-        let mut revision = BoundariesRevision::new(&name, spec);
-        revision.status.get_or_insert_default().phase = phase;
-        revision.metadata.resource_version = Some("1".into());
-        revision
-    };
+    let stored = |number: i64, phase: Option<RolloutPhase>| stored(number, map(&format!("ami-{number}")), phase);
     let rolling = Some(RolloutPhase::Rolling);
     let revisions = [stored(1, Some(RolloutPhase::Complete)), stored(2, rolling), stored(3, rolling), stored(4, None)];
     let (items, calls) = (json!(revisions), Arc::new(Mutex::new(vec![])));
@@ -302,18 +266,7 @@ fn poll_does_not_replace_a_newer_rollout() {
 /// answer, in which the wave of the revision before is open and the ConfigMap has no lock.
 #[tokio::test]
 async fn poll_that_began_before_an_edit_does_not_replace_its_rollout() {
-    let map = |image: &str| -> BTreeMap<String, String> {
-        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
-        [("rollout".to_owned(), "waves: [{name: all}]".to_owned()), ("defaults".to_owned(), defaults)].into()
-    };
-    let stored = |number: i64, image: &str, phase: RolloutPhase| {
-        let (name, hash) = (format!("r{number}"), crate::boundaries::content_hash(&map(image)));
-        let spec = BoundariesRevisionSpec { number, hash, data: map(image), ..BoundariesRevisionSpec::default() };
-        let mut revision = BoundariesRevision::new(&name, spec);
-        revision.status.get_or_insert_default().phase = Some(phase);
-        revision.metadata.resource_version = Some("1".into());
-        revision
-    };
+    let stored = |number: i64, image: &str, phase: RolloutPhase| stored(number, map(image), Some(phase));
     let items = json!([stored(1, "ami-1", RolloutPhase::Complete), stored(2, "ami-2", RolloutPhase::Rolling)]);
     let edits: Arc<Mutex<Option<Arc<Context>>>> = Arc::default();
     let loads = edits.clone();
@@ -431,21 +384,8 @@ fn soak_that_continues_does_not_count_a_jump_of_the_clock() {
 /// server refuses is not asked for at each poll.
 #[tokio::test]
 async fn one_revision_is_deleted_by_two_polls_that_agree() {
-    let map = |image: &str| -> BTreeMap<String, String> {
-        let defaults = format!("spec: {{eks: {{configuration: {{image: {image}}}}}}}");
-        let policy = "history: 2\nwaves: [{name: all}]".to_owned();
-        [("rollout".to_owned(), policy), ("defaults".to_owned(), defaults)].into()
-    };
-    let stored = |number: i64| {
-        let data = map(&format!("ami-{number}"));
-        let (name, hash) = (format!("r{number}"), crate::boundaries::content_hash(&data));
-        let mut revision =
-            BoundariesRevision::new(&name, BoundariesRevisionSpec { number, hash, data, ..Default::default() });
-        let status = revision.status.get_or_insert_default();
-        status.phase = Some(RolloutPhase::Complete);
-        (revision.metadata.resource_version, revision.metadata.uid) = (Some("1".into()), Some(name));
-        json!(revision)
-    };
+    let map = |image: &str| map_with(image, "history: 2\nwaves: [{name: all}]");
+    let stored = |number: i64| json!(stored(number, map(&format!("ami-{number}")), Some(RolloutPhase::Complete)));
     let items = Arc::new(Mutex::new((1..=5).map(stored).collect::<Vec<_>>()));
     let (is_refused, calls) = (Arc::new(Mutex::new(true)), Arc::new(Mutex::new(vec![])));
     let (present, refuses, log) = (items.clone(), is_refused.clone(), calls.clone());
@@ -517,4 +457,121 @@ async fn policy_that_continues_without_its_key_says_how_many_revisions_are_kept(
     test.ctx.stores.rollout.set_view(Some(Arc::new(open_rollout("history: 40\nwaves: [{name: all}]"))));
     assert_eq!(kept(&without_key), 40);
     assert_eq!(kept(&with_key("history: 7\nwaves: [{name: all}]")), 7, "the admin has written another number");
+}
+
+/// The canary fails with an image of AWS, and the change is aborted. The admin waits for the next image, as the docs say, and
+/// goes forward. The process still knows the old image.
+#[tokio::test]
+async fn image_that_was_aborted_is_not_the_first_one_of_the_next_change() {
+    const ALIAS: &str = "amazonlinux2023/amd64/latest";
+    let image_of =
+        |revision: &BoundariesRevision| revision.status.as_ref().expect("a status").images.get(ALIAS).cloned();
+    let mut aborted = stored(2, map("latest"), Some(RolloutPhase::Aborted));
+    aborted.status.get_or_insert_default().images = [(ALIAS.to_owned(), "ami-7".to_owned())].into();
+    let data = map_with("latest", "waves: [{name: some, percent: 10}, {name: all}]");
+    let items = json!([stored(1, map("ami-1"), Some(RolloutPhase::Complete)), aborted, stored(3, data.clone(), None)]);
+    let newest = Arc::new(Mutex::new(stored(3, data.clone(), None)));
+    let written = newest.clone();
+    let mut test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
+        ("GET", path) if path.ends_with("/boundariesrevisions") => {
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+        }
+        ("PATCH", path) if path.ends_with("/r3/status") => {
+            let mut newest = written.lock().unwrap();
+            newest.status = serde_json::from_value(call.body["status"].clone()).expect("a status");
+            (200, json!(*newest))
+        }
+        _ => (200, call.body),
+    }));
+    let ctx = Arc::get_mut(&mut test.ctx).expect("no other task has it");
+    ctx.planner.node_index = Arc::new(node_index());
+    let aliases = test.ctx.planner.process_state.clone();
+    let first = |image: &str| aliases.image_aliases.first_resolved(ALIAS, "/parameter", image.into());
+    assert_eq!(first("ami-7"), "ami-7");
+    test.ctx.stores.boundaries.set(select_active(Some(&data), None, true).0);
+    let (trigger, mut polled) = (crate::controller::trigger::Trigger::new(test.ctx.clone()), Default::default());
+    super::super::poll(&test.ctx, &trigger, &mut polled).await.expect("the status is written");
+    assert!(test.ctx.stores.rollout.view().is_some_and(|view| view.target.name == "r3"));
+    assert_eq!(image_of(&newest.lock().unwrap()), None, "no group has met an image yet");
+    assert_eq!(first("ami-8"), "ami-8");
+    assert_eq!(first("ami-9"), "ami-8", "all groups of a change get one image");
+}
+
+/// A person aborts r2, whose status the API server refuses, and deletes it. It is stored again by its name, and its rollout
+/// begins with the first wave.
+#[tokio::test]
+async fn stop_that_was_not_recorded_ends_with_its_revision() {
+    let first = stored(1, map("ami-1"), Some(RolloutPhase::Complete));
+    let mut target = stored(2, map("ami-2"), Some(RolloutPhase::Rolling));
+    target.spec.orders.aborted = true;
+    let items = Arc::new(Mutex::new(vec![first, target]));
+    let present = items.clone();
+    let mut test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
+        ("GET", path) if path.ends_with("/boundariesrevisions") => {
+            let items = present.lock().unwrap().clone();
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+        }
+        ("PATCH", _) => crate::k8s::fake::failure(403, "Forbidden", "a policy"),
+        _ => (201, call.body),
+    }));
+    let ctx = Arc::get_mut(&mut test.ctx).expect("no other task has it");
+    ctx.planner.node_index = Arc::new(node_index());
+    test.ctx.stores.boundaries.set(select_active(Some(&map("ami-2")), None, true).0);
+    let (trigger, mut polled) = (crate::controller::trigger::Trigger::new(test.ctx.clone()), Default::default());
+    let mut is_aborted = async || {
+        super::super::poll(&test.ctx, &trigger, &mut polled).await.expect_err("the status is refused");
+        test.ctx.stores.rollout.view().expect("a rollout").is_aborted()
+    };
+    assert!(is_aborted().await);
+    let mut again = stored(2, map("ami-2"), None);
+    again.metadata.uid = Some("another".into());
+    items.lock().unwrap()[1] = again;
+    assert!(!is_aborted().await);
+}
+
+/// A policy of the cluster keeps one revision for an audit. The others are deleted nevertheless.
+#[tokio::test]
+async fn revision_whose_deletion_is_refused_does_not_keep_the_others() {
+    let map = |image: &str| map_with(image, "history: 2\nwaves: [{name: all}]");
+    let stored = |number: i64| stored(number, map(&format!("ami-{number}")), Some(RolloutPhase::Complete));
+    let items = Arc::new(Mutex::new((1..=5).map(stored).collect::<Vec<_>>()));
+    let calls = Arc::new(Mutex::new(vec![]));
+    let (present, log) = (items.clone(), calls.clone());
+    let mut test = fake::context(crate::k8s::fake::client(move |call| {
+        let mut items = present.lock().unwrap();
+        match call.route() {
+            ("GET", _) => (
+                200,
+                json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": *items}),
+            ),
+            ("DELETE", path) => {
+                let name = path.rsplit('/').next().unwrap_or_default().to_owned();
+                log.lock().unwrap().push(name.clone());
+                if name == "r1" {
+                    return crate::k8s::fake::failure(403, "Forbidden", "a policy");
+                }
+                items.retain(|item| item.metadata.name.as_ref() != Some(&name));
+                (200, json!({"kind": "Status", "status": "Success"}))
+            }
+            ("PATCH", _) => {
+                let newest = items.last_mut().expect("a revision");
+                let mut fields = json!(newest.status);
+                fields
+                    .as_object_mut()
+                    .expect("a status")
+                    .extend(call.body["status"].as_object().expect("a status").clone());
+                newest.status = serde_json::from_value(fields).expect("a status");
+                (200, json!(newest))
+            }
+            _ => (200, call.body),
+        }
+    }));
+    let ctx = Arc::get_mut(&mut test.ctx).expect("no other task has it");
+    ctx.planner.node_index = Arc::new(node_index());
+    test.ctx.stores.boundaries.set(select_active(Some(&map("ami-5")), None, true).0);
+    let (trigger, mut polled) = (crate::controller::trigger::Trigger::new(test.ctx.clone()), Default::default());
+    for _ in 0..20 {
+        let _ = super::super::poll(&test.ctx, &trigger, &mut polled).await;
+    }
+    assert_eq!(calls.lock().unwrap().join(" "), "r1 r2 r3");
 }

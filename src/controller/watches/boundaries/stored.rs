@@ -72,7 +72,7 @@ pub(super) async fn store_now(
     let (kube, namespace) = (ctx.planner.kube.as_ref(), &ctx.config_namespace);
     let _turn = ctx.stores.revision_mutex.lock().await;
     // A leader that continues a rollout whose policy the ConfigMap has lost has no view yet.
-    let history = History { is_followed: true, ..revisions::history(active, ctx) };
+    let history = History { is_deleted_by_polls: true, ..revisions::history(active, ctx) };
     while let Err(error) = revisions::store(kube, namespace, live, before, &history, || ctx.can_write()).await {
         tracing::warn!(%error, "cannot store the boundaries as a BoundariesRevision");
         if matches!(error, KubeError::Forbidden { .. } | KubeError::Invalid { .. }) {

@@ -125,7 +125,7 @@ pub(crate) async fn observe(
         strategy_state: None,
         scaling_group,
     };
-    state.nodes.values_mut().for_each(|node| node.adopt_records(&resolved.desired.id.uid, o.now));
+    state.nodes.iter_mut().for_each(|(instance, node)| o.complete_node(node, instance, &resolved.desired.id.uid));
     verify_role_ownership(o, resolved, status, &mut state).await?;
     observe_outdated(o, resolved, status, &mut state).await?;
     if o.is_forecast {

@@ -14,7 +14,7 @@ use crate::provisioner::eks::names::{GroupNames, is_derived_template_name};
 use crate::provisioner::eks::observed::version_number;
 use crate::provisioner::eks::resolve::ResourceNames;
 use crate::provisioner::name_form::NameForm;
-use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, drain_views};
+use crate::provisioner::observe::{ObserveError, ObserveResult, Observer, complete_nodes, drain_views};
 use crate::provisioner::role_users::{KeptEntry, node_user, other_profiles};
 use crate::provisioner::{GroupId, join};
 use crate::rotation::{Drains, NodeInstance};
@@ -103,7 +103,7 @@ pub(crate) async fn members_with_drains(
         instance: i.clone(),
     };
     let mut members: Vec<_> = instances.iter().map(with_node).collect();
-    members.iter_mut().filter_map(|m| m.node.as_mut()).for_each(|node| node.adopt_records(uid, o.now));
+    complete_nodes(o, &mut members, uid);
     let drains = drain_views(o, &members, uid).await?;
     Ok((members, drains))
 }

@@ -2,7 +2,7 @@
 
 use jiff::{SignedDuration, Timestamp};
 
-use crate::aws::{InstanceState, ScalingGroup};
+use crate::aws::ScalingGroup;
 use crate::ownership::has_ownership_tags;
 use crate::plan::{NodeStep, PlanBuilder, PlannedStep, UncordonReason};
 use crate::provisioner::StopRequest;
@@ -37,15 +37,17 @@ pub(crate) fn uncordon_nodes_in_progress(input: &PlanInput, builder: &mut PlanBu
             let stopped = Stopped { group, uid, lock: input.lock, timing: input.timing, now: input.now, reason };
             decide_stop(&stopped, &members, drains, health).steps
         }
-        false => uncordon_all(&members, uid),
+        false => uncordon_all(input, &members),
     };
     builder.prepend(steps.into_iter().map(PlannedStep::from));
     input.now.checked_add(input.timing.poll_interval).ok()
 }
 
-fn uncordon_all(members: &[NodeInstance], uid: &str) -> Vec<NodeStep> {
-    let running = members.iter().filter(|m| m.instance.state != InstanceState::Terminating);
-    let cordoned = running.filter(|m| m.disruption_of(uid).is_some()).filter_map(|m| m.node.as_ref());
+fn uncordon_all(input: &PlanInput, members: &[NodeInstance]) -> Vec<NodeStep> {
+    let uid = &input.resolved.desired.id.uid;
+    let interval = input.timing.decrement_interval;
+    let staying = members.iter().filter(|m| !m.is_terminating(uid, interval, input.now));
+    let cordoned = staying.filter(|m| m.disruption_of(uid).is_some()).filter_map(|m| m.node.as_ref());
     let uncordon =
         |name: &String| NodeStep::UncordonNode { node: name.clone(), reason: UncordonReason::RotationBlocked };
     cordoned.map(|node| uncordon(&node.name)).collect()

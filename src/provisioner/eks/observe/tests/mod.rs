@@ -8,6 +8,9 @@ mod roles;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
+use jiff::SignedDuration;
+use k8s_openapi::api::core::v1::Node;
+use kube::runtime::watcher::Event;
 use serde_json::{Value, json};
 
 use crate::api::names::{FINALIZER, condition};
@@ -21,9 +24,10 @@ use crate::aws::{
     AccessEntry, AwsErrorKind, BlockDevice, Cluster, Instance, InstanceProfile, LaunchTemplate, Role, ScalingActivity,
     ScalingGroup, Tag, TemplateData, TemplatePin, TemplateVersion, WarmPool, WarmSizes,
 };
+use crate::index::nodes::NodeIndex;
 use crate::provisioner::eks::launch_template::fingerprint::Fingerprint;
 use crate::provisioner::eks::names::GroupNames;
-use crate::provisioner::eks::observe::remaining_resources::remaining_resources;
+use crate::provisioner::eks::observe::remaining_resources::{members_with_drains, remaining_resources};
 use crate::provisioner::eks::observe::unrecorded;
 use crate::provisioner::eks::observed::ObservedState;
 use crate::provisioner::eks::references::References;
@@ -86,4 +90,31 @@ fn own_template(resolved: &ResolvedGroup) -> LaunchTemplate {
         latest_version: 1,
         tags: resolved.ownership_tags.clone(),
     }
+}
+
+/// Otherwise a lock, or a spec that a tenant reverts, would uncordon a node whose instance is about to end.
+#[tokio::test]
+async fn node_says_when_the_controller_terminated_its_instance() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let group = ScalingGroup {
+        tags: resolved.tags.clone(),
+        instances: vec![instance("i-1"), instance("i-2")],
+        ..scaling_group(&resolved.names.scaling_group)
+    };
+    stub.update(|d| _ = d.groups.insert(group.name.clone(), group.clone()));
+    let node_index = NodeIndex::default();
+    for name in ["i-1", "i-2"] {
+        let node = json!({"metadata": {"name": name}, "spec": {"providerID": format!("aws:///us-west-2a/{name}")}});
+        node_index.apply(&Event::Apply(serde_json::from_value::<Node>(node).expect("a Node")));
+    }
+    let cluster = FakeCluster::new(&stub);
+    let observer = Observer { node_index: &node_index, ..cluster.observer() };
+    observer.process_state.record_termination("i-1", SignedDuration::from_secs(120), observer.now);
+    let status = InstanceGroupStatus::default();
+    let observed = super::observe(&observer, &resolved, &status).await.expect("a state");
+    let sent_at = |id: &str| observed.nodes[id].termination_sent_at;
+    assert_eq!((sent_at("i-1"), sent_at("i-2")), (Some(observer.now), None));
+    let (members, _) = members_with_drains(&observer, &group.instances, "uid", &status).await.expect("members");
+    let sent_at: Vec<_> = members.iter().map(|m| m.node.as_ref().expect("a node").termination_sent_at).collect();
+    assert_eq!(sent_at, [Some(observer.now), None]);
 }
