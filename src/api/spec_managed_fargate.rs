@@ -26,7 +26,7 @@ pub struct EksManagedSpec {
     #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub min_size: Option<i64>,
-    /// The node group has at most this many nodes, from 1 to 10000.
+    /// The node group has at most this many nodes, from 1 to 10000. 0 counts as not set.
     /// Default: none; required after the merge. Set by: tenants, within the boundaries and policy.quotas.
     #[schemars(range(min = 0, max = 10_000))]
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -46,7 +46,7 @@ pub struct EksManagedConfiguration {
     #[schemars(length(max = 253))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster_name: Option<String>,
-    /// The root volume of a node has this size in GiB, from 1 to 16384.
+    /// The root volume of a node has this size in GiB, from 1 to 16384. 0 counts as not set.
     /// Default: EKS decides: 20, or 50 on Windows. Set by: tenants, within the boundaries.
     #[schemars(range(min = 0, max = 16_384))]
     #[serde(skip_serializing_if = "Option::is_none")]

@@ -34,12 +34,15 @@ impl Planner {
         now: Timestamp,
     ) -> ObserveResult<()> {
         let is_last = planning.plan.outcome == Outcome::Deleted;
-        let own = status.and_then(own_scaling_group);
+        // The deletion leaves a scaling group that is not the group's any more: its present tags say so.
+        let own = if is_last { Some("") } else { status.and_then(own_scaling_group) };
+        // Without the finalizer, nothing waits for an answer.
+        let is_required = is_last && id.has_finalizer;
         let mut left = self.node_index.instances_with_records_of(&id.uid);
         // A terminated instance has no Ready node for long. What the controller has just terminated, no user detached.
         left.retain(|(instance, node)| is_last || node.ready && !self.has_just_terminated(instance, now));
         let (foreign, failure) = self.foreign_scaling_groups(&left, own).await;
-        failure.map_or(Ok(()), |error| unread(id, error, is_last))?;
+        failure.map_or(Ok(()), |error| unread(id, error, is_required))?;
         let group_of = |instance: &str| self.inventory.group_of_instance(instance);
         left.retain(|(instance, _)| group_of(instance).is_none_or(|group| foreign.contains(&group)));
         let batches = if is_last { usize::MAX } else { 1 };
@@ -51,7 +54,7 @@ impl Planner {
                     let steps: Vec<_> = nodes.flat_map(|(_, node)| undo_steps(node, &id.uid)).collect();
                     planning.plan.steps.splice(0..0, steps.into_iter().map(PlannedStep::from));
                 }
-                Err(error) => unread(id, error, is_last)?,
+                Err(error) => unread(id, error, is_required)?,
             }
         }
         Ok(())
@@ -127,8 +130,8 @@ fn may_be_of_instance_group(found: &ScalingGroup, own: Option<&str>) -> bool {
 }
 
 /// What follows from an error: a deletion does not end before AWS answers. It ends if the controller may not ask.
-fn unread(id: &GroupId, error: AwsError, is_last: bool) -> ObserveResult<()> {
-    if is_last && error.kind != AwsErrorKind::Denied {
+fn unread(id: &GroupId, error: AwsError, is_required: bool) -> ObserveResult<()> {
+    if is_required && error.kind != AwsErrorKind::Denied {
         return Err(ObserveError::Aws(error));
     }
     tracing::warn!(group = %id.key(), %error, "cannot read whether instances were detached");
@@ -153,6 +156,7 @@ mod tests {
 
     use super::super::blocked;
     use super::*;
+    use crate::api::names::FINALIZER;
     use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::samples::{instance, scaling_group};
@@ -186,17 +190,21 @@ mod tests {
         running: &[&str],
         failure: Option<AwsError>,
     ) -> (Arc<FakeAws>, Planner) {
-        planner_with_nodes(groups, running, failure, "True")
+        planner_with_nodes(&NODES, groups, running, failure, "True")
     }
 
+    /// The nodes with the records that the controller wrote on them.
+    const NODES: [(&str, &str); 2] = [("i-1", "disruption"), ("i-2", "surge")];
+
     fn planner_with_nodes(
+        nodes: &[(&str, &str)],
         groups: Vec<ScalingGroup>,
         running: &[&str],
         failure: Option<AwsError>,
         ready: &str,
     ) -> (Arc<FakeAws>, Planner) {
         let node_index = NodeIndex::default();
-        for (instance, annotation) in [("i-1", "disruption"), ("i-2", "surge")] {
+        for &(instance, annotation) in nodes {
             let record = json!({"group": "own", "templateVersion": "2", "since": "2026-01-01T00:00:00Z"}).to_string();
             let node = json!({
                 "metadata": {"name": instance, "annotations": {format!("instancemgr.keikoproj.io/{annotation}"): record}},
@@ -218,6 +226,7 @@ mod tests {
     fn own_group() -> GroupId {
         let mut group = InstanceGroup::new("web", InstanceGroupSpec::default());
         (group.metadata.namespace, group.metadata.uid) = (Some("team".into()), Some("own".into()));
+        group.metadata.finalizers = Some(vec![FINALIZER.into()]);
         group_id(&group)
     }
 
@@ -275,7 +284,7 @@ mod tests {
     /// the node afterwards.
     #[tokio::test]
     async fn end_of_a_deletion_reads_also_what_the_controller_has_just_terminated() {
-        let (_, planner) = planner_among(vec![with_members("demo-team-web", &["i-2"])], &["i-1", "i-2"], None);
+        let (_, planner) = planner_among(vec![], &["i-1"], None);
         planner.process_state.record_termination("i-1", planner.settings.timing.decrement_interval, Timestamp::now());
         assert_eq!(steps_before(Outcome::Deleted, &planner, None).await.expect("an answer"), ["uncordon i-1"]);
     }
@@ -284,7 +293,7 @@ mod tests {
     /// node would stay cordoned.
     #[tokio::test]
     async fn end_of_a_deletion_uncordons_a_detached_node_that_is_not_ready() {
-        let (_, planner) = planner_with_nodes(vec![], &["i-1", "i-2"], None, "False");
+        let (_, planner) = planner_with_nodes(&NODES, vec![], &["i-1", "i-2"], None, "False");
         assert_eq!(steps_of(&planner, None).await, [""; 0], "it may be terminating");
         let steps = steps_before(Outcome::Deleted, &planner, None).await.expect("an answer");
         assert_eq!(steps, ["uncordon i-1", "clear i-2"]);
@@ -308,7 +317,43 @@ mod tests {
             aws.update(|state| state.failure = Some(failure.clone()));
             let result = steps_before(Outcome::Deleted, &planner, Some(status())).await;
             assert_eq!(result.is_ok(), ends, "{code}: {result:?}");
+            let (_, planner) = planner_among(vec![], &["i-1", "i-2"], Some(failure));
+            let result = steps_before(Outcome::Deleted, &planner, Some(status())).await;
+            assert_eq!(result.is_ok(), ends, "{code}, in no scaling group: {result:?}");
         }
+    }
+
+    /// A user takes a scaling group over by removing all of its tags, and the deletion leaves it. Its nodes were cordoned for
+    /// the deletion.
+    #[tokio::test]
+    async fn end_of_a_deletion_uncordons_the_nodes_of_a_scaling_group_that_it_leaves() {
+        let status = || InstanceGroupStatus {
+            active_scaling_group_name: Some("demo-team-web".into()),
+            provisioner: Some("eks".into()),
+            ..InstanceGroupStatus::default()
+        };
+        let tagged = vec![Tag { key: OWNERSHIP_TAG_KEYS[0].into(), value: "x".into() }];
+        for (tags, expected) in [(vec![], vec!["uncordon i-1", "clear i-2"]), (tagged, vec![])] {
+            let group = ScalingGroup { tags: tags.clone(), ..with_members("demo-team-web", &["i-1", "i-2"]) };
+            for is_known in [true, false] {
+                let (_, planner) = planner_among(vec![group.clone()], &["i-1", "i-2"], None);
+                if is_known {
+                    planner.inventory.group("demo-team-web", Duration::ZERO).await.expect("an answer");
+                }
+                let steps = steps_before(Outcome::Deleted, &planner, Some(status())).await.expect("an answer");
+                assert_eq!(steps, expected, "{tags:?} {is_known}");
+            }
+        }
+    }
+
+    /// EC2 is asked about a hundred instances at a time.
+    #[tokio::test]
+    async fn end_of_a_deletion_uncordons_however_many_nodes_were_detached() {
+        let ids: Vec<_> = (0..=MAX_INSTANCES).map(|number| format!("i-{number}")).collect();
+        let nodes: Vec<_> = ids.iter().map(|id| (id.as_str(), "disruption")).collect();
+        let running: Vec<_> = ids.iter().map(String::as_str).collect();
+        let (_, planner) = planner_with_nodes(&nodes, vec![], &running, None, "True");
+        assert_eq!(steps_before(Outcome::Deleted, &planner, None).await.expect("an answer").len(), ids.len());
     }
 
     /// A user who keeps the instance attaches it elsewhere. No group would ever uncordon its node there.

@@ -140,9 +140,12 @@ async fn read(
     let known = ctx.stores.rollout.view();
     let cluster = ctx.planner.settings.cluster_name.as_deref();
     let view = RolloutView::new(&stored, active, known.as_deref(), cluster);
-    if view.as_ref().is_some_and(|view| known.as_ref().is_none_or(|known| known.target.name != view.target.name)) {
-        // Once for each target: groups of one revision must not get two images.
-        ctx.planner.process_state.image_aliases.forget_first(&refused_first_images(&stored));
+    let target = |view: &RolloutView| (view.target.name.clone(), view.uid.clone());
+    if view.as_ref().is_some_and(|view| known.as_deref().map(target) != Some(target(view))) {
+        // Once for each target: groups of one revision must not get two images. A user may have deleted the aborted one.
+        let aborted = known.iter().filter(|known| known.is_aborted()).flat_map(|known| known.status.images.clone());
+        let refused = refused_first_images(&stored).into_iter().chain(aborted).collect();
+        ctx.planner.process_state.image_aliases.forget_first(&refused);
     }
     let is_over = view.is_none() && active.rollout().is_none() && lost_view(ctx, active, &stored).is_none();
     if is_over && active.source == BoundariesSource::Live {

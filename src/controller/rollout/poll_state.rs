@@ -88,7 +88,6 @@ impl PollState {
         match written {
             Ok(()) => self.unrecorded_stop = None,
             Err(error) if error.is_conflict() => {}
-            Err(error) if error.is_not_found() => self.unrecorded_stop = None,
             Err(_) => self.unrecorded_stop = stops().then(|| status.clone()),
         }
     }
