@@ -100,7 +100,7 @@ class RolloutGroups:
 
 @pytest.fixture
 def make_rollout_groups(own_cloud, start_controller, make_tenant):
-    """Starts the groups: `make_rollout_groups(policy, joinTimeout="10s")`."""
+    """Starts the groups: `make_rollout_groups(policy, joinTimeout="30s")`."""
     return lambda rollout, **rolling: RolloutGroups(own_cloud(), start_controller, make_tenant, rollout, **rolling)
 
 
@@ -154,7 +154,7 @@ def test_a_change_reaches_the_canary_first_and_the_rest_after_the_soak(make_roll
 @pytest.mark.long
 def test_a_bad_image_halts_in_the_canary_and_the_canary_returns(make_rollout_groups):
     """An admin who wakes up must find one group that returned, and no other group that changed."""
-    rollout_groups = make_rollout_groups(policy(), joinTimeout="10s")
+    rollout_groups = make_rollout_groups(policy(), joinTimeout="30s")
     cloud, canary = rollout_groups.cloud, rollout_groups.canary
     mark, broken = cloud.log_position(), cloud["amis"]["broken_never_joins"]
     set_image(cloud, broken)

@@ -69,7 +69,7 @@ def set_images(rollout_groups, *images):
 @pytest.mark.long
 def test_a_wave_that_fails_returns_all_its_groups_by_itself(make_rollout_groups):  # noqa: F811
     """With `onFailure: return`, nobody has to wake up. Groups on which the bad revision works must not keep it either."""
-    rollout_groups = make_rollout_groups(policy(onFailure="return"), joinTimeout="10s")
+    rollout_groups = make_rollout_groups(policy(onFailure="return"), joinTimeout="30s")
     cloud, (good, bad, rest) = rollout_groups.cloud, rollout_groups.groups
     cloud.patch(f"/api/v1/namespaces/{bad.tenant.namespace}", {"metadata": {"labels": {"rollout/wave": "canary"}}})
     mark = cloud.log_position()

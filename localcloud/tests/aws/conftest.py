@@ -52,7 +52,7 @@ def start_simulator(state, *flags):
         "--state",
         str(state),
         "--delays",
-        "short,propagation=0.3,pending=0.2,terminate=0.3,relaunch=0.3,nodegroup=0.2,node_join_timeout=3,cordoned=0.1,profile=0.5,profile_gone=0.3",
+        "short,propagation=0.3,pending=0.2,terminate=0.3,relaunch=0.3,nodegroup=0.2,node_join_timeout=300,cordoned=0.1,profile=0.5,profile_gone=0.3",
         *flags,
     ]
     environment = {**os.environ, "PYTHONPATH": str(REPOSITORY)}

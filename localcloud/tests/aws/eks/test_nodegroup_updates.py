@@ -142,12 +142,11 @@ def test_a_version_between_those_of_the_nodes_and_the_cluster_is_rejected(aws, m
     assert refused == ("InvalidParameterException", words)
 
 
-def test_a_version_update_launches_new_instances_first(aws, managed, control):
+def test_a_version_update_launches_new_instances_first(aws, managed):
     """Amazon EKS User Guide, "Understand each phase of node updates": the sizes rise for its time, and return."""
     name = managed.make(3)
     group = managed.scaling_group(name)
     before = {instance["InstanceId"] for instance in group["Instances"]}
-    control.post("nodegroup", name=name, delays={"node_join_timeout": 60})
     launches = {"AutoScalingGroupName": group["AutoScalingGroupName"], "ScalingProcesses": ["Launch"]}
     aws.autoscaling.suspend_processes(**launches)
     update = managed.upgrade(name, releaseVersion=RELEASES[2])
@@ -231,6 +230,7 @@ def test_update_failures_can_be_injected(managed, control):
 def test_a_launch_failure_fails_the_update(managed, control):
     """Amazon EKS User Guide, "Understand each phase of node updates": insufficient capacity leads to NodeCreationFailure."""
     name = managed.make(1, instanceTypes=["c5.xlarge"])
+    control.post("nodegroup", name=name, delays={"node_join_timeout": 3})
     control.post("launch-failure", group="*", instance_type="c5.xlarge", code="InsufficientInstanceCapacity")
     try:
         update = managed.wait_for_update(name, managed.upgrade(name, releaseVersion=RELEASES[1]))

@@ -226,8 +226,9 @@ def test_creation_requires_that_the_caller_may_read_the_service_linked_role(aws,
 def test_creation_fails_with_the_reason_of_a_launch_failure(aws, managed, control):
     """Amazon EKS API Reference, data type Issue: AsgInstanceLaunchFailures and InstanceLimitExceeded."""
     control.post("launch-failure", group="*", instance_type="c5.large", code="InsufficientInstanceCapacity")
-    name = managed.make(1, "CREATE_FAILED", instanceTypes=["c5.large"])
-    (issue,) = managed.show(name)["health"]["issues"]
+    name = managed.make(1, None, instanceTypes=["c5.large"])
+    control.post("nodegroup", name=name, delays={"node_join_timeout": 3})
+    (issue,) = managed.settle(name, "CREATE_FAILED")["health"]["issues"]
     assert (issue["code"], "sufficient" in issue["message"]) == ("AsgInstanceLaunchFailures", True)
     assert issue["resourceIds"] == [managed.scaling_group(name)["AutoScalingGroupName"]]
     control.post("launch-failure", group="*", instance_type="c5.large", code=None)
