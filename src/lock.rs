@@ -32,7 +32,7 @@ pub enum LockHolder {
 
 /// Which of the three objects carry the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Locks {
+pub(crate) struct Locks {
     /// The lock is on the InstanceGroup.
     pub group: bool,
     /// The lock is on its Namespace.

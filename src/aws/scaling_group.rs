@@ -163,7 +163,7 @@ pub struct WarmPool {
 impl WarmPool {
     /// How many instances AWS keeps in the pool of a group of this desired capacity and maximum size (Amazon EC2 Auto
     /// Scaling User Guide, "Create a warm pool for an Auto Scaling group").
-    pub fn target(&self, desired: i32, max: i32) -> i32 {
+    pub(crate) fn target(&self, desired: i32, max: i32) -> i32 {
         self.sizes.min.max(self.sizes.max.unwrap_or(max).saturating_sub(desired))
     }
 }

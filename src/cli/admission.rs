@@ -47,7 +47,7 @@ pub fn run(args: AdmissionArgs) -> anyhow::Result<ExitCode> {
 ///
 /// # Errors
 /// A file cannot be read, or the ConfigMap cannot be used; `err` then names file, line and field.
-pub fn run_with(
+pub(crate) fn run_with(
     args: &AdmissionArgs,
     stdin: &mut dyn Read,
     out: &mut dyn Write,

@@ -18,7 +18,7 @@ pub use crate::index::profile_queue::QueuePosition;
 
 /// Groups by the resources that they share.
 #[derive(Default)]
-pub struct GroupIndex(RwLock<IndexedGroups>);
+pub(crate) struct GroupIndex(RwLock<IndexedGroups>);
 
 /// The indexed values of all groups, and the groups that have each of them.
 #[derive(Default)]

@@ -12,7 +12,7 @@ use super::{KubeError, PodInfo, PodKind, pods};
 
 /// What is known of the drains of some nodes before they begin.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct DrainForecast {
+pub(crate) struct DrainForecast {
     /// Pods that will block a drain, by node and pod.
     pub obstacles: Vec<DrainBlocker>,
     /// Pods that no controller creates again once they are evicted: node and `namespace/name`. Only those of namespaces
@@ -23,7 +23,7 @@ pub struct DrainForecast {
 /// A pod that will block the drain of its node.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct DrainBlocker {
+pub(crate) struct DrainBlocker {
     /// The node that would be drained.
     pub node: String,
     /// `namespace/name` of the pod.
@@ -44,7 +44,7 @@ pub struct DrainBlocker {
 /// Why a pod cannot be evicted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub enum DrainBlockerKind {
+pub(crate) enum DrainBlockerKind {
     /// Its budget allows no eviction even if all pods are healthy.
     Never,
     /// Its budget allows none now, because too few of its pods are healthy.

@@ -49,7 +49,7 @@ pub(crate) const SCALE_DOWN_DISABLED: &str = "scaleDownDisabled";
 
 /// The object that an event is about.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct EventTarget {
+pub(crate) struct EventTarget {
     pub api_version: String,
     pub kind: String,
     /// `None` for a cluster-scoped object, whose events are created in `default`.
@@ -61,7 +61,7 @@ pub struct EventTarget {
 /// An event to publish. The caller publishes only on transitions. Nothing is counted or merged, because two notes with
 /// one reason ("2 of 5 updated", "3 of 5 updated") are two events.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct KubeEvent {
+pub(crate) struct KubeEvent {
     pub kind: EventKind,
     /// At most 128 characters, UpperCamelCase.
     pub reason: String,
@@ -76,7 +76,7 @@ pub struct KubeEvent {
 
 /// What is known of the report about groups that a revision of the boundaries made invalid.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct ReportedRejections {
+pub(crate) struct ReportedRejections {
     /// The revision whose effect on groups was reported last.
     pub revision: Option<String>,
     /// resourceVersion of the stored copy of the boundaries; `None` without such a copy.
@@ -85,7 +85,7 @@ pub struct ReportedRejections {
 
 /// A volume that is attached to a Node.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AttachedVolume {
+pub(crate) struct AttachedVolume {
     /// Name of its VolumeAttachment.
     pub name: String,
     /// Since when it is being detached: Kubernetes deletes the VolumeAttachment, whose finalizer waits for the driver.
@@ -94,7 +94,7 @@ pub struct AttachedVolume {
 
 /// What controls a pod, as far as a drain depends on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub enum PodKind {
+pub(crate) enum PodKind {
     /// A DaemonSet controls the pod; a drain ignores it.
     DaemonSet,
     /// The pod is a static pod of the kubelet; a drain ignores it.
@@ -107,7 +107,7 @@ pub enum PodKind {
 
 /// The properties of a pod that a drain uses.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PodInfo {
+pub(crate) struct PodInfo {
     pub namespace: String,
     pub name: String,
     pub uid: String,
@@ -129,7 +129,7 @@ pub struct PodInfo {
 
 /// Result of an eviction request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum EvictOutcome {
+pub(crate) enum EvictOutcome {
     /// The pod is being deleted with its grace period.
     Evicted,
     /// A PodDisruptionBudget does not allow the eviction now.
@@ -140,7 +140,7 @@ pub enum EvictOutcome {
 
 /// A pod that the scheduler cannot place.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct UnschedulablePod {
+pub(crate) struct UnschedulablePod {
     pub namespace: String,
     pub name: String,
     pub owner_uid: String,
@@ -150,7 +150,7 @@ pub struct UnschedulablePod {
 
 /// The current ConfigMap kube-system/aws-auth.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct AwsAuthMap {
+pub(crate) struct AwsAuthMap {
     /// The text in `mapRoles`; `None` when the key is missing.
     pub map_roles: Option<String>,
     pub resource_version: String,
@@ -161,7 +161,7 @@ pub struct AwsAuthMap {
 /// The calls to the Kubernetes API that a reconcile makes. Each call is one step with a timeout and no retry; the
 /// caller decides when to retry.
 #[async_trait]
-pub trait KubeApi: Send + Sync {
+pub(crate) trait KubeApi: Send + Sync {
     /// Merges `status` into the status of an InstanceGroup that is still at `resource_version`, and returns the new
     /// resourceVersion. Null removes a field.
     async fn patch_status(

@@ -17,7 +17,7 @@ const ZONE_KEYS: [&str; 3] =
 /// A pod with a volume that only the nodes of some zones can attach.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
 #[serde(rename_all = "camelCase")]
-pub struct ZoneBoundPod {
+pub(crate) struct ZoneBoundPod {
     /// The node that it runs on.
     pub node: String,
     /// `namespace/name` of the pod.

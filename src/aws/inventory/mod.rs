@@ -44,7 +44,7 @@ use readers::PROFILES;
 use service_caches::{FargateCaches, InstanceTypeCaches, NodegroupCaches};
 
 /// The shared, batched and cached reads of AWS.
-pub struct Inventory {
+pub(crate) struct Inventory {
     aws: Aws,
     config: CacheConfig,
     instances: Arc<Mutex<Instances>>,

@@ -22,7 +22,7 @@ const LOST_NODE_RETENTION: SignedDuration = SignedDuration::from_hours(24);
 
 /// The nodes that the watch has returned.
 #[derive(Default)]
-pub struct NodeIndex {
+pub(crate) struct NodeIndex {
     inner: Mutex<KnownNodes>,
 }
 

@@ -32,7 +32,7 @@ use crate::util::lookup::Lookup;
 
 /// Clocks and counters by group and by node.
 #[derive(Default)]
-pub struct ProcessState {
+pub(crate) struct ProcessState {
     inner: Mutex<TrackedState>,
     /// The image aliases that groups use.
     pub(crate) image_aliases: ImageAliases,

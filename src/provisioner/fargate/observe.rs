@@ -344,7 +344,7 @@ pub(crate) struct RemainingResources {
 }
 
 /// Reads the remaining resources of a group, under its names in every form.
-pub async fn remaining_resources(
+pub(crate) async fn remaining_resources(
     o: &Observer<'_>,
     id: &GroupId,
     cluster: &str,

@@ -29,7 +29,7 @@ const LONGEST_DRAIN_DELAY: SignedDuration = SignedDuration::from_hours(1);
 
 /// A failed read. It never means that the resource does not exist.
 #[derive(Debug, thiserror::Error)]
-pub enum ObserveError {
+pub(crate) enum ObserveError {
     /// An AWS call failed.
     #[error("reading from AWS: {0}")]
     Aws(#[source] AwsError),
@@ -39,7 +39,7 @@ pub enum ObserveError {
 }
 
 /// Clients, caches and settings to observe a group with.
-pub struct Observer<'a> {
+pub(crate) struct Observer<'a> {
     /// Batched and cached reads from AWS.
     pub inventory: &'a Inventory,
     /// Kubernetes client, for pods and volumes of single nodes.

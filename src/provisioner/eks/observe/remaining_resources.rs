@@ -52,7 +52,7 @@ pub fn recorded_names(id: &GroupId, status: &InstanceGroupStatus, region: &str) 
 }
 
 /// The resources that still exist for a group that is being deleted.
-pub struct RemainingResources {
+pub(crate) struct RemainingResources {
     /// The scaling group; `None` once it is deleted.
     pub scaling_group: Option<ScalingGroup>,
     /// Its instances with their nodes.
@@ -110,7 +110,7 @@ pub(crate) async fn members_with_drains(
 
 /// Reads the remaining resources. While the scaling group exists, only its nodes are read, and once it is empty, what it
 /// launches from.
-pub async fn remaining_resources(
+pub(crate) async fn remaining_resources(
     o: &Observer<'_>,
     id: &GroupId,
     names: &ResourceNames,
