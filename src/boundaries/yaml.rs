@@ -7,7 +7,7 @@ use serde::de::{DeserializeSeed, Deserializer, Error as _, IgnoredAny, MapAccess
 use serde_json::{Map, Number, Value};
 
 /// Maximum length of a text, in bytes.
-pub const MAX_BYTES: usize = 1 << 20;
+pub(crate) const MAX_BYTES: usize = 1 << 20;
 /// How deep maps and lists may be nested, so that a text cannot exhaust the stack.
 pub(crate) const MAX_DEPTH: usize = 40;
 /// Maximum number of values after aliases are expanded.

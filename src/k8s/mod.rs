@@ -29,7 +29,7 @@ use crate::api::BoundariesRevision;
 pub(crate) use crate::lock::Locks;
 use crate::plan::event::EventKind;
 use crate::rotation::crd::{DiscoveredKind, ResourceKind};
-pub use budgets::EvictionBlocker;
+pub(crate) use budgets::EvictionBlocker;
 pub(crate) use client::{KubeClient, connect_as};
 pub(crate) use drain_forecast::{DrainBlocker, DrainBlockerKind, DrainForecast};
 pub(crate) use error::{KubeError, describe};

@@ -2,7 +2,7 @@
 
 use serde_json::{Map, Value};
 
-pub use super::kind::{DiscoveredKind, ResourceKind};
+pub(crate) use super::kind::{DiscoveredKind, ResourceKind};
 use super::types::{CRD_NAME_PATH, SubmissionPolicy, TEMPLATE_PATH, TemplateAuthor};
 use crate::api::names::annotation;
 use crate::api::spec_error::SpecError;

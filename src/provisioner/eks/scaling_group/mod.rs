@@ -4,7 +4,7 @@ pub(crate) mod attributes;
 pub(crate) mod create;
 pub(crate) mod hooks;
 pub(crate) mod instance_tags;
-pub mod lost_instances;
+pub(crate) mod lost_instances;
 pub(crate) mod mixed_instances;
 pub(crate) mod readiness;
 pub(crate) mod scale_in;
