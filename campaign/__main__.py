@@ -72,8 +72,9 @@ def work_of(options):
     """(name, scenario) of everything that is to be played."""
     yield from map(read_scenario, options.replay)
     if options.fixed:
-        seeds = [seed for seed, _ in fixed_seeds()]
-    elif options.seed is not None:
+        yield from ((f"seed-{name}", scenario) for name, scenario, _ in fixed_seeds())
+        yield from map(read_scenario, sorted(REGRESSIONS.glob("*.json")))
+    if options.seed is not None:
         count = options.count or (1_000_000 if options.minutes else 1)
         seeds = range(options.seed, options.seed + count)
     else:
@@ -84,14 +85,15 @@ def work_of(options):
             name = f"{kind}-{seed}" + (f".{variant}" if variant > 1 else "")
             how = {"disturb": not options.undisturbed, "only": options.only, "variant": variant}
             yield name, rollouts.generate(seed, **how) if options.rollouts else scenarios.generate(seed, **how, size=options.size or None)
-    if options.fixed:
-        yield from map(read_scenario, sorted(REGRESSIONS.glob("*.json")))
 
 
 def fixed_seeds():
-    """(seed, digest of its scenario) of everything in campaign/seeds.txt."""
-    lines = [line.split() for line in SEEDS.read_text().splitlines() if line.strip() and not line.startswith("#")]
-    return [(int(seed), digest) for seed, digest in lines]
+    """(name, scenario, its known digest) of everything in campaign/seeds.txt: `2a` is the first half of seed 2."""
+    for line in SEEDS.read_text().splitlines():
+        if line.strip() and not line.startswith("#"):
+            name, digest = line.split()
+            scenario = scenarios.generate(int(name.rstrip("ab")))
+            yield name, scenarios.halves(scenario)["ab".index(name[-1])] if name[-1] in "ab" else scenario, digest
 
 
 def read_scenario(path):

@@ -263,6 +263,21 @@ def without_perturbations(scenario):
     return {**scenario, "events": [event for event in scenario["events"] if event["kind"] != "perturbation"]}
 
 
+def halves(scenario):
+    """A long scenario as two that can be played at once: until the settle that is nearest to its middle, and from there on.
+
+    The second one begins with what the first one ends with. None of its groups is taken over but those that the first one
+    leaves as they are.
+    """
+    events = scenario["events"]
+    middle = min((n for n, event in enumerate(events) if event["kind"] == "settle"), key=lambda n: abs(n - len(events) / 2))
+    first = {**scenario, "events": events[:middle]}
+    changed = {event.get("group") for event in first["events"] if event["kind"] in ("transition", "delete")}
+    left = {name: state for name, state in scenario["taken over"].items() if name not in changed}
+    first = {**first, "taken over": {name: state for name, state in scenario["taken over"].items() if name in changed}}
+    return [first, {**fresh(first), "taken over": left, "events": events[middle + 1 :]}]
+
+
 def fresh(scenario):
     """The world in which every group is made with its last spec, and nothing happens to it."""
     groups, config, mode = dict(scenario["groups"]), scenario["config"], scenario["mode"]

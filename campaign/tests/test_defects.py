@@ -36,8 +36,7 @@ def test_there_is_a_defect_for_each_kind_of_oracle():
 
 def test_the_fixed_seeds_have_the_perturbations_that_show_the_defects():
     """Another set of perturbations changes what the seeds draw. A defect that only one of them shows would not be found."""
-    seeds = [int(line.split()[0]) for line in main.SEEDS.read_text().splitlines() if line.strip() and not line.startswith("#")]
-    events = [(one, event) for one in map(scenario.generate, seeds) for event in one["events"] if event["kind"] == "perturbation"]
+    events = [(one, event) for _, one, _ in main.fixed_seeds() for event in one["events"] if event["kind"] == "perturbation"]
 
     def is_of_own_role(one, event):
         found = [group["spec"] for group in scenario.specs(one, event["arguments"].get("group"))]

@@ -57,9 +57,8 @@ def test_the_fixed_seeds_draw_what_they_drew():
     A new perturbation has `when=is_wide`, or another condition that no fixed seed meets. To let a fixed seed play something
     else, play it, and write its new digest into campaign/seeds.txt.
     """
-    for seed, digest in fixed_seeds():
-        drawn = json.dumps(scenario.generate(seed), sort_keys=True)
-        assert hashlib.sha256(drawn.encode()).hexdigest()[:12] == digest, f"seed {seed}"
+    for name, drawn, digest in fixed_seeds():
+        assert hashlib.sha256(json.dumps(drawn, sort_keys=True).encode()).hexdigest()[:12] == digest, f"seed {name}"
 
 
 def test_each_operation_that_the_controller_calls_is_denied_alone():

@@ -47,6 +47,18 @@ def test_a_larger_world_has_as_many_events_per_group_in_the_same_time():
     assert abs(waits(large) - waits(usual)) < 0.25 * waits(usual)
 
 
+def test_the_halves_of_a_scenario_are_playable_and_end_as_the_whole():
+    """The fixed seeds would play less than the seed, or worlds that cannot come to their end."""
+    split = [one for one in map(scenario.generate, range(60)) if any(event["kind"] == "settle" for event in one["events"][1:-1])]
+    assert len(split) > 30 and any(one["taken over"] for one in split)
+    for one in split:
+        first, second = scenario.halves(one)
+        assert first["events"] + [{"kind": "settle", "trigger": {"after": 0}}] + second["events"] == one["events"]
+        assert scenario.is_playable(first) and scenario.is_playable(second)
+        assert scenario.fresh(second) == scenario.fresh(one)
+        assert {**first["taken over"], **second["taken over"]} == one["taken over"]
+
+
 def test_a_wide_world_has_shared_roles_and_clusters_that_change_their_authentication():
     """Each world comes to the mode that its reference has from its begin."""
     wide = [scenario.generate(seed, size=12) for seed in range(60)]
