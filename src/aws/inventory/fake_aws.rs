@@ -172,6 +172,7 @@ impl AutoScaling for FakeAws {
     }
     async fn update_group(&self, name: &str, change: &ScalingGroupChange, _: Option<&TemplatePin>) -> AwsResult<()> {
         let mut state = self.data.lock().unwrap();
+        state.failure.clone().map_or(Ok(()), Err)?;
         let Some(group) = state.groups.get_mut(name) else {
             let (service, operation, message) =
                 ("AutoScaling", "UpdateAutoScalingGroup", "AutoScalingGroup name not found");

@@ -4,7 +4,7 @@
 use super::drift::immutable_drift;
 use super::input::PlanInput;
 use super::issues::SCALING_GROUP_NOT_FOUND;
-use super::observed::ObservedNodegroup;
+use super::observed::{ObservedNodegroup, serving_of};
 use super::ownership::to_tags;
 use super::{create, health, usage};
 use crate::api::names::condition;
@@ -31,23 +31,23 @@ pub(crate) fn create_replacement(
     outgoing: &[&ObservedNodegroup],
     builder: &mut PlanBuilder,
 ) -> Option<PlannedStep> {
-    let last = outgoing.last()?;
-    let reasons = immutable_drift(input.resolved, &last.nodegroup);
+    let serving = serving_of(outgoing)?;
+    let reasons = immutable_drift(input.resolved, &serving.nodegroup);
     if outgoing.iter().all(|group| group.nodegroup.status == NodegroupStatus::Deleting) {
         return create::nodegroup(input, None, builder);
     }
     let drift: Vec<_> = reasons.iter().map(ToString::to_string).collect();
     if let Some(lock) = input.lock.or(input.rollout_block) {
-        update_serving(input, last, builder);
+        update_serving(input, serving, builder);
         let nodes: usize = outgoing.iter().map(|group| group.members.len()).sum();
         let message =
             format!("{} outdated ({}); replacement is blocked by {lock}", are(nodes, "node"), drift.join("; "));
         builder.set_outcome_once(Outcome::Locked { message });
-        health::report_readiness(input, last, builder);
+        health::report_readiness(input, serving, builder);
         return None;
     }
     if let Some(outcome) = health::cluster_unhealthy(input) {
-        update_serving(input, last, builder);
+        update_serving(input, serving, builder);
         builder.set_outcome_once(outcome);
         return None;
     }
@@ -63,17 +63,20 @@ pub(crate) fn create_replacement(
     }
     // EKS refuses the creation for an unknown time.
     if *input.persistent_failure != PersistentFailure::None {
-        update_serving(input, last, builder);
+        update_serving(input, serving, builder);
     }
     let is_kept = |group: &&&ObservedNodegroup| group.nodegroup.status != NodegroupStatus::Deleting;
     let desired = outgoing.iter().filter(is_kept).map(|group| group.desired_size()).max().unwrap_or_default();
     create::nodegroup(input, Some((desired, reasons)), builder)
 }
 
-/// Changes tags, sizes, labels and taints of the node group that serves while its replacement does not come.
+/// Changes tags, sizes, labels and taints of the node group that serves while its replacement does not come. EKS refuses
+/// other changes than those of tags while it works on a node group, and when it could not create or delete it.
 pub(crate) fn update_serving(input: &PlanInput, serving: &ObservedNodegroup, builder: &mut PlanBuilder) {
     super::update::plan_tags(input, serving, false, builder);
-    if !serving.nodegroup.status.is_busy() {
+    let status = serving.nodegroup.status;
+    let has_failed = matches!(status, NodegroupStatus::CreateFailed | NodegroupStatus::DeleteFailed);
+    if !status.is_busy() && !has_failed {
         super::update::plan_config_update(input, serving, None, builder);
     }
 }

@@ -135,8 +135,28 @@ impl<'a> Partition<'a> {
         let is_created = |group: &&ObservedNodegroup| {
             !matches!(group.nodegroup.status, NodegroupStatus::Creating | NodegroupStatus::CreateFailed)
         };
-        self.current.filter(is_created).or(self.outgoing.last().copied())
+        self.current.filter(is_created).or(serving_of(&self.outgoing))
     }
+
+    /// The node group that serves: the current one, or the outgoing one that it is to replace.
+    pub(crate) fn serving(&self) -> Option<&'a ObservedNodegroup> {
+        self.current.or(serving_of(&self.outgoing))
+    }
+}
+
+/// The outgoing node group that serves while its replacement does not come: the newest one that EKS has created and keeps.
+/// Earlier replacements may have failed.
+pub(crate) fn serving_of<'a>(outgoing: &[&'a ObservedNodegroup]) -> Option<&'a ObservedNodegroup> {
+    let serves = |group: &&&ObservedNodegroup| match group.nodegroup.status {
+        NodegroupStatus::Active | NodegroupStatus::Updating | NodegroupStatus::Degraded | NodegroupStatus::Other => {
+            true
+        }
+        NodegroupStatus::Creating
+        | NodegroupStatus::CreateFailed
+        | NodegroupStatus::Deleting
+        | NodegroupStatus::DeleteFailed => false,
+    };
+    outgoing.iter().rfind(serves).or(outgoing.last()).copied()
 }
 
 /// Splits the node groups. A node group that AWS is deleting cannot be the current one.

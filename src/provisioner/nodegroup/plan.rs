@@ -7,7 +7,7 @@ use serde_json::json;
 
 use super::input::PlanInput;
 use super::names::recorded_nodegroups;
-use super::observed::{ObservedNodegroup, Partition, partition};
+use super::observed::{ObservedNodegroup, Partition, partition, serving_of};
 use super::ownership::{UnprovenNodegroup, is_named_by};
 use super::record::record;
 use super::{adopt, blue_green, create, health, retry, update, usage};
@@ -37,7 +37,7 @@ pub fn plan(input: &PlanInput) -> Plan {
             None
         }
     };
-    let serving = partitioned.current.or(partitioned.outgoing.last().copied());
+    let serving = partitioned.serving();
     builder.node_usage = serving.map(|group| usage::node_usage(input, group));
     if creation.is_some() || !input.observed.nodegroups.is_empty() {
         let created = creation.as_ref().map(|_| &input.resolved.name);
@@ -74,7 +74,7 @@ fn plan_active(
         }
         NodegroupStatus::CreateFailed => {
             let retry_at = retry::creation(input, current, outgoing, partitioned.is_adopting, builder);
-            outgoing.last().into_iter().for_each(|serving| blue_green::update_serving(input, serving, builder));
+            serving_of(outgoing).into_iter().for_each(|serving| blue_green::update_serving(input, serving, builder));
             return retry_at;
         }
         NodegroupStatus::DeleteFailed => retry::deletion(input, current, partitioned.is_adopting, builder),
@@ -165,7 +165,7 @@ fn status_update(input: &PlanInput, partitioned: &Partition) -> StatusUpdate {
     let members = input.observed.nodegroups.iter().flat_map(|group| &group.members);
     let joining = join_times::update(input.status, members, desired.rolling_update.join_timeout, input.now);
     fields.extend(joining.map(|joining| ("joining".to_owned(), joining)));
-    let serving = partitioned.current.or(partitioned.outgoing.last().copied());
+    let serving = partitioned.serving();
     if let Some(group) = serving {
         let names = group.scaling_group_names();
         if !names.is_empty() && !keeps_scaling_group(input) {

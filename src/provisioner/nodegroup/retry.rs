@@ -42,12 +42,15 @@ pub(crate) fn creation(
         }
         false => (NodegroupDeletion::CreateFailed, "could not be created", "fix the cause; ", input.lock),
     };
-    let has_served = has_served(input, failed);
+    let (has_served, is_rejected) = (has_served(input, failed), is_rejected(input));
     let next = match (has_served, lock) {
         (true, _) => format!(
             "the node group is kept because pods may run on its nodes; fix the cause, then delete the node group {name}; it is recreated after that"
         ),
         (false, Some(lock)) => format!("{fix}another attempt is blocked by {lock}"),
+        (false, None) if is_rejected => {
+            format!("{fix}the node group is deleted and recreated once the rejected fields of the spec are corrected")
+        }
         (false, None) if is_due && is_unhealthy => {
             format!("{fix}the node group is deleted and recreated once more nodes of the cluster are ready")
         }
@@ -63,7 +66,7 @@ pub(crate) fn creation(
     } else {
         blue_green::rotation_halted(input, failed, (problem, &next), builder);
     }
-    if has_served || lock.is_some() {
+    if has_served || lock.is_some() || is_rejected {
         return None;
     }
     if !is_due {
@@ -95,8 +98,17 @@ pub(crate) fn deletion(input: &PlanInput, current: &ObservedNodegroup, is_adopti
     if let Some(outcome) = health::cluster_unhealthy(input) {
         return builder.set_outcome_once(outcome);
     }
+    if is_rejected(input) {
+        input.resolved.broken.outcome().into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
+    }
     builder.set_outcome_once(health::delete_failed(input, current));
     delete(input, current, None, is_adopting, builder);
+}
+
+/// Whether the spec has fields that cannot be used, and without which no node group can be created.
+fn is_rejected(input: &PlanInput) -> bool {
+    let broken = &input.resolved.broken;
+    broken.contains(Part::Rotation) || broken.contains(Part::Immutable)
 }
 
 /// Deletes a node group, and records why before; without a reason, another client began the deletion.
@@ -107,11 +119,9 @@ fn delete(
     is_adopting: bool,
     builder: &mut PlanBuilder,
 ) {
-    let broken = &input.resolved.broken;
-    let is_broken = broken.contains(Part::Rotation) || broken.contains(Part::Immutable);
     // One without the tags gets them before. The shipped IAM policy does not allow its deletion until then.
     let is_tagged = has_ownership_tags(&to_tags(&current.nodegroup.tags), &input.resolved.ownership_tags);
-    if is_tagged && !is_adopting && !is_broken {
+    if is_tagged && !is_adopting && !is_rejected(input) {
         let recorded = input.status.managed.as_ref().and_then(|managed| managed.nodegroup_deletion);
         if reason.is_some() && reason != recorded {
             builder.record_after_steps(json!({ "managed": { "nodegroupDeletion": reason } }));

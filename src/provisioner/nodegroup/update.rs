@@ -158,7 +158,9 @@ fn config_change(
     }
     let desired_taints: Vec<_> = spec.taints.iter().map(taint_key).collect();
     let is_recorded = |taint: &&NodegroupTaint| managed.taints.contains(&taint_key(taint));
-    for taint in found.taints.iter().filter(is_recorded).filter(|taint| !desired_taints.contains(&taint_key(taint))) {
+    let removed = found.taints.iter().filter(is_recorded).filter(|taint| !desired_taints.contains(&taint_key(taint)));
+    // A taint that waits may replace one that the spec drops. Until then, the old one keeps pods away.
+    for taint in removed.filter(|_| !is_blocked) {
         reasons.push(Drift::new("taints", taint, ""));
         change.remove_taints.push(taint.clone());
     }

@@ -784,6 +784,10 @@ fn nodegroup_that_eks_could_not_create_is_created_again() {
     assert_eq!((unhealthy.step_names(), unhealthy.plan().recheck_at), (vec![], None), "it is not asked all the time");
     let untagged = due().nodegroup(|n| n.tags.clear());
     assert_eq!(untagged.step_names(), ["TagNodegroup"], "the shipped IAM policy denies its deletion");
+    let rejected = due().with(|s| s.resolved = broken_scenario("", Some((&[Part::Immutable], "subnets"))).resolved);
+    assert!(rejected.step_names().is_empty() && rejected.plan().recheck_at.is_none(), "{:?}", rejected.step_names());
+    let (_, message) = rejected.blocked();
+    assert!(message.contains("recreated once the rejected fields of the spec are corrected"), "{message}");
 
     let served = failed(SignedDuration::from_hours(9));
     assert!(served.step_names().is_empty(), "{:?}", served.step_names());
@@ -1884,6 +1888,48 @@ fn serving_nodegroup_follows_its_spec_while_its_replacement_fails() {
     assert!(!resized(alone()), "the replacement has the size");
 }
 
+/// A tenant tries one instance type without capacity after the other. The node group that serves must follow the spec
+/// meanwhile, and be the one that the status describes: EKS refuses every change of those that it could not create.
+#[test]
+fn nodegroup_that_eks_could_not_create_is_not_taken_for_the_one_that_serves() {
+    let third = "eks-managed: {maxSize: 9, configuration: {instanceType: c6i.large}}";
+    let failed = |spec: &str| {
+        let nodegroups = ["", C5, third].map(resolve_spec);
+        let nodegroups = nodegroups.iter().zip([1, 3, 5]).map(|(resolved, first)| existing_nodegroup(resolved, first));
+        Scenario::new(nodegroups.collect(), spec).with(|s| {
+            for failed in &mut s.state.nodegroups[1..] {
+                (failed.nodegroup.status, failed.nodegroup.sizes.min) = (NodegroupStatus::CreateFailed, 2);
+                failed.members.clear();
+            }
+        })
+    };
+    let updated = |scenario: &Scenario| -> Vec<usize> {
+        let index = |name: &NodegroupName| {
+            scenario.state.nodegroups.iter().position(|group| group.nodegroup.name == *name).expect("a node group")
+        };
+        let plan = scenario.plan();
+        let of_update = |planned: &instance_manager::plan::PlannedStep| match &planned.step {
+            Step::Nodegroup(NodegroupStep::UpdateNodegroup { nodegroup, .. }) => Some(index(nodegroup)),
+            _ => None,
+        };
+        plan.steps.iter().filter_map(of_update).collect()
+    };
+    let fourth = "eks-managed: {maxSize: 9, configuration: {instanceType: m6i.large}}";
+    let locked = failed(fourth).with(|s| s.lock = Some("a lock"));
+    let refused = failed(fourth).with(|s| s.persistent_failure = PersistentFailure::Pass);
+    for scenario in [failed(third), locked.clone(), refused] {
+        assert_eq!(updated(&scenario), [0], "{:?}", scenario.plan().outcome);
+    }
+    let status = locked.plan().status_update.fields;
+    let served_by = &locked.state.nodegroups[0].nodegroup.scaling_groups;
+    assert_eq!(status["activeScalingGroupName"], json!(served_by.join(",")), "{status:?}");
+    let alone = Scenario::converged("", fourth)
+        .nodegroup(|n| n.status = NodegroupStatus::CreateFailed)
+        .with(|s| s.persistent_failure = PersistentFailure::Pass);
+    assert_eq!(updated(&alone), [0; 0]);
+    assert!(alone.step_names().contains(&"CreateNodegroup"), "{:?}", alone.step_names());
+}
+
 /// EKS tags the scaling group of every node group for the Cluster Autoscaler, which removes nodes that are empty: as few as
 /// `minSize` would be left when the old nodes are drained.
 #[test]
@@ -1990,6 +2036,30 @@ fn taint_that_evicts_pods_waits_for_locks_and_rollouts() {
         panic!("nothing says why the taint does not come")
     };
     assert!(message.contains("a=b:NO_EXECUTE") && message.contains("lock-upgrades on the group"), "{message}");
+}
+
+/// A taint whose effect changes is removed and added. Pods of others would be scheduled to the nodes while the new one waits,
+/// and be evicted at once when it comes.
+#[test]
+fn taint_stays_while_the_one_that_replaces_it_waits() {
+    let spec = "eks-managed: {configuration: {taints: [{key: a, value: b, effect: NO_EXECUTE}]}}";
+    let old = resolve_spec(&spec.replace("NO_EXECUTE", "NO_SCHEDULE")).desired.taints[0].clone();
+    let changed = || {
+        let managed = json!({"managed": {"taints": ["a:NO_SCHEDULE"]}});
+        Scenario::converged("", spec).nodegroup(|n| n.taints = vec![old.clone()]).with(|s| {
+            let mut status = json!(s.status);
+            instance_manager::api::apply_merge_patch(&mut status, &managed);
+            s.status = serde_json::from_value(status).expect("a status");
+        })
+    };
+    let locked = changed().with(|s| s.lock = Some("a lock"));
+    assert_eq!(locked.step_names(), ["UpdateStatus"], "both are recorded");
+    assert!(matches!(locked.plan().outcome, Outcome::Locked { .. }), "{:?}", locked.plan().outcome);
+    let steps = changed().plan().steps;
+    let Some(Step::Nodegroup(NodegroupStep::UpdateNodegroup { change, .. })) = steps.last().map(|p| &p.step) else {
+        panic!("{steps:?}")
+    };
+    assert_eq!((change.set_taints.len(), change.remove_taints.as_slice()), (1, [old.clone()].as_slice()));
 }
 
 /// EKS adds nodes for its update, and would be asked for as many again.

@@ -7,7 +7,7 @@ mod warm_pool;
 use std::time::Duration;
 
 use crate::apply::{Apply, ApplyRun, StepError, StepOutcome, StepResult, done, ignore_not_found};
-use crate::aws::{AwsErrorKind, NewScalingGroup, ScalingGroupChange, TemplatePin};
+use crate::aws::{AwsError, AwsErrorKind, NewScalingGroup, ScalingGroupChange, TemplatePin};
 use crate::plan::{EksStep, Pin};
 use crate::provisioner::eks::scaling_group::scale_in::would_terminate_nodes;
 
@@ -32,7 +32,7 @@ impl Apply for EksStep {
                 }
                 let pin = pin.as_ref().map(|pin| resolve_pin(run, pin));
                 let response = asg.update_group(group, change, pin.as_ref()).await;
-                pin.iter().for_each(|pin| record_pin(run, pin, response.is_err()));
+                pin.iter().for_each(|pin| record_pin(run, pin, response.as_ref().err()));
                 (group, response)
             }
             EksStep::TagInstances { group, set, remove } => {
@@ -120,16 +120,21 @@ async fn create_scaling_group(run: &ApplyRun<'_>, group: &NewScalingGroup, pin: 
             if other.is_ok() {
                 inventory.record_created_group(&group.name);
             }
-            record_pin(run, &input.template, other.is_err());
+            record_pin(run, &input.template, other.as_ref().err());
             done(other)
         }
     }
 }
 
-/// Records whether AWS accepted a launch template version for the scaling group.
-fn record_pin(run: &ApplyRun<'_>, pin: &TemplatePin, is_refused: bool) {
+/// Records whether AWS accepted a launch template version for the scaling group. One that it refuses may have been
+/// deleted, and is read again.
+fn record_pin(run: &ApplyRun<'_>, pin: &TemplatePin, refusal: Option<&AwsError>) {
     let (inventory, key) = (run.ctx.inventory, run.id.key());
-    if is_refused { inventory.record_rejected_pin(&key, pin) } else { inventory.forget_rejected_pin(&key) }
+    let Some(error) = refusal else { return inventory.forget_rejected_pin(&key) };
+    inventory.record_rejected_pin(&key, pin);
+    if matches!(error.kind, AwsErrorKind::Invalid | AwsErrorKind::NotFound | AwsErrorKind::Other) {
+        pin.version_number().into_iter().for_each(|number| inventory.remove_versions(&pin.id, &[number]));
+    }
 }
 
 /// Deletes a launch configuration. One that another scaling group uses is kept, which is not an error.
@@ -155,8 +160,8 @@ mod tests {
     use crate::aws::inventory::{CacheConfig, Inventory};
     use crate::aws::samples::{instance, scaling_group};
     use crate::aws::{
-        Instance, InstanceState, NewScalingGroup, NewVersion, ScalingGroup, ScalingGroupChange, TemplateData,
-        TemplatePin, WarmInstance, WarmPhase,
+        AwsError, Instance, InstanceState, NewScalingGroup, NewVersion, ScalingGroup, ScalingGroupChange, TemplateData,
+        TemplatePin, TemplateVersion, WarmInstance, WarmPhase,
     };
     use crate::index::process_state::ProcessState;
     use crate::k8s::{KubeClient, fake};
@@ -164,15 +169,20 @@ mod tests {
 
     /// Applies all steps to the group `web`, which nothing locks.
     async fn apply_to(inventory: &Inventory, steps: Vec<PlannedStep>) -> Applied {
+        let applied = try_apply_to(inventory, steps).await;
+        assert!(applied.error.is_none(), "{:?}", applied.error);
+        applied
+    }
+
+    /// The same, whether or not AWS refuses a step.
+    async fn try_apply_to(inventory: &Inventory, steps: Vec<PlannedStep>) -> Applied {
         let unlocked = serde_json::json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "web"}});
         let kube = KubeClient::new(fake::client(move |_| (200, unlocked.clone())), "test");
         let (process_state, aws_auth) = (ProcessState::default(), AwsAuthWriter::default());
         let applier = Applier::for_tests(inventory, &kube, &process_state, &aws_auth);
         let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
         let plan = Plan { steps, ..blocked_plan(&id, StalledReason::InvalidSpec, String::new()) };
-        let applied = apply(&applier, &id, "1", &[], plan).await;
-        assert!(applied.error.is_none(), "{:?}", applied.error);
-        applied
+        apply(&applier, &id, "1", &[], plan).await
     }
 
     /// A tenant whose new group never joins would read that its nodes may have served before.
@@ -222,6 +232,33 @@ mod tests {
         let reasons = vec![Drift::new("minSize", 1, 2), Drift::new(TEMPLATE_VERSION, 1, "a new version")];
         let applied = apply_to(&inventory, vec![put("second"), PlannedStep::new(update, reasons)]).await;
         assert_eq!(applied.plan.steps[1].why(), "minSize: 1 -> 2; template version: 1 -> 2");
+    }
+
+    /// A user deleted the version that the spec asks for again. The group would be given the deleted one with each
+    /// reconcile, until the process ends.
+    #[tokio::test]
+    async fn version_that_aws_refuses_is_read_again() {
+        let failure = |code: &str| AwsError::from_response("AutoScaling", "UpdateAutoScalingGroup", code, "", 400);
+        for (code, expected) in [("ValidationError", vec![1]), ("Throttling", vec![1, 2])] {
+            let aws = Arc::new(FakeAws::default());
+            let version = |number| TemplateVersion {
+                template_id: "lt-1".into(),
+                number,
+                description: None,
+                data: TemplateData::default(),
+            };
+            aws.update(|state| state.versions = vec![version(1)]);
+            let inventory = Inventory::with_config(aws.aws(), CacheConfig::default());
+            inventory.upsert_version(version(2));
+            aws.update(|state| state.failure = Some(failure(code)));
+            let pin = Some(Pin::Version { template: "lt-1".into(), number: 2 });
+            let step = EksStep::UpdateGroup { group: "web".into(), change: ScalingGroupChange::default(), pin };
+            let refused = try_apply_to(&inventory, vec![PlannedStep::new(step, Vec::new())]).await;
+            assert!(refused.error.is_some(), "{code}");
+            aws.update(|state| state.failure = None);
+            let found = inventory.versions("lt-1", &[1, 2]).await.expect("an answer");
+            assert_eq!(found.iter().map(|v| v.number).collect::<Vec<_>>(), expected, "{code}");
+        }
     }
 
     /// The plan may rest on an answer that is minutes old. AWS lowers the desired capacity with the maximum, and
