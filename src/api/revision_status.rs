@@ -189,10 +189,12 @@ pub struct RolloutCounts {
 pub struct SlowGroup {
     /// The entry is about the group with this name, as NAMESPACE/NAME.
     pub group: String,
-    /// The value identifies what the group has to do: it is the time at which the group switched, or the switch that is
-    /// not recorded yet.
+    /// The group switched to its revision at this time, as in the status of the group.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub since: Option<String>,
+    /// The group is about to switch to this revision, and its status does not record it yet.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
+    pub switches_to: Option<String>,
     /// The group had replaced this many nodes at that time.
     #[serde(deserialize_with = "lenient")]
     pub updated: i64,

@@ -556,8 +556,8 @@ pub struct MetadataOptions {
     #[schemars(length(max = 64), regex(pattern = HttpTokens::PATTERN))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_tokens: Option<String>,
-    /// A response with a session token takes at most this many network hops, from 1 to 64.
-    /// Default: the image and the AWS account decide. Set by: tenants, within the boundaries.
+    /// A response with a session token takes at most this many network hops, from 1 to 64; 0 counts
+    /// as not set. Default: the image and the AWS account decide. Set by: tenants, within the boundaries.
     #[schemars(range(min = 0, max = 64))]
     #[serde(skip_serializing_if = "Option::is_none")]
     pub http_put_hop_limit: Option<i64>,

@@ -25,6 +25,8 @@ const MAX_SLOW: usize = 50;
 struct Clock {
     /// Since when it has had its revision. The next switch restarts the clock.
     since: Option<String>,
+    /// The revision that it is about to record.
+    switches_to: Option<String>,
     /// How many nodes it had replaced at the last poll.
     updated: i64,
     /// How long it has made no progress while nothing blocked it.
@@ -48,10 +50,11 @@ impl Patience {
 
     /// Continues to count where the leader before ended. What this process has counted itself stays.
     pub(crate) fn seed(&mut self, slow: &[SlowGroup], patience: Duration, now: Instant) {
-        for SlowGroup { group, since, updated, quarters } in slow {
+        for SlowGroup { group, since, switches_to, updated, quarters } in slow {
             let quarters = u32::try_from(*quarters).unwrap_or_default().min(QUARTERS);
             let clock = || Clock {
                 since: since.clone(),
+                switches_to: switches_to.clone(),
                 updated: *updated,
                 waited: patience * quarters / QUARTERS,
                 seen: now,
@@ -67,7 +70,8 @@ impl Patience {
         let quarters = |clock: &Clock| (1..=QUARTERS).rev().find(|part| clock.waited * QUARTERS >= patience * *part);
         let slow = self.clocks.iter().filter_map(|(group, clock)| {
             let quarters = i64::from(quarters(clock)?);
-            Some(SlowGroup { group: group.clone(), since: clock.since.clone(), updated: clock.updated, quarters })
+            let (since, switches_to) = (clock.since.clone(), clock.switches_to.clone());
+            Some(SlowGroup { group: group.clone(), since, switches_to, updated: clock.updated, quarters })
         });
         let mut slow: Vec<_> = slow.collect();
         slow.sort_by(|a, b| b.quarters.cmp(&a.quarters).then_with(|| a.group.cmp(&b.group)));
@@ -75,8 +79,8 @@ impl Patience {
         slow
     }
 
-    /// Records what a group has done since the last poll, and returns whether it has made no progress for as long as `patience`. `switches_to` is the
-    /// revision that it is about to record: its status may not be writable.
+    /// Records what a group has done since the last poll, and returns whether it has made no progress for as long as
+    /// `patience`. `switches_to` is the revision that it is about to record: its status may not be writable.
     pub(crate) fn track(
         &mut self,
         key: &str,
@@ -87,20 +91,24 @@ impl Patience {
         now: Instant,
     ) -> bool {
         let record = status.and_then(|status| status.rollout.as_ref()).filter(|record| record.settled.is_none());
-        let since = &match (switches_to, record) {
-            (Some(name), _) => Some(format!("the switch to {name}")),
-            (None, Some(record)) => record.since.clone(),
-            (None, None) => {
-                self.clocks.remove(key);
-                return false;
-            }
-        };
+        if switches_to.is_none() && record.is_none() {
+            self.clocks.remove(key);
+            return false;
+        }
+        let switches_to = switches_to.map(str::to_owned);
+        let since = record.filter(|_| switches_to.is_none()).and_then(|record| record.since.clone());
         let updated = status.and_then(|status| status.nodes.as_ref()).map_or(0, |nodes| nodes.updated);
-        let first =
-            || Clock { since: since.clone(), updated, waited: Duration::ZERO, seen: now, was_blocked: is_blocked };
+        let first = || Clock {
+            since: since.clone(),
+            switches_to: switches_to.clone(),
+            updated,
+            waited: Duration::ZERO,
+            seen: now,
+            was_blocked: is_blocked,
+        };
         let clock = self.clocks.entry(key.to_owned()).or_insert_with(first);
         let passed = now.saturating_duration_since(clock.seen);
-        if clock.updated != updated || clock.since != *since {
+        if clock.updated != updated || clock.since != since || clock.switches_to != switches_to {
             *clock = first();
             self.has_progress = true;
         } else if !clock.was_blocked && !is_blocked {
