@@ -66,7 +66,7 @@ def test_every_metric_of_the_keiko_dashboards_is_served(tenant, controller):
         assert found.get(name, 0) > 0, name
     for name in (f"controller_runtime_reconcile_errors_total{mine}}}", f"workqueue_depth{queue}", f"workqueue_retries_total{queue}"):
         assert name in found
-    assert any(name.startswith("instance_manager_boundaries_revision_info{revision=") for name in found)
+    assert any(name.startswith("instance_manager_boundaries_revision_info{hash=") for name in found)
 
 
 def test_every_family_has_help_and_type(tenant, controller):

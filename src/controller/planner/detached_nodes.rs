@@ -34,8 +34,7 @@ impl Planner {
         now: Timestamp,
     ) -> ObserveResult<()> {
         let is_last = planning.plan.outcome == Outcome::Deleted;
-        // The deletion leaves a scaling group that is not the group's any more: its present tags say so.
-        let own = if is_last { Some("") } else { status.and_then(own_scaling_group) };
+        let own = if is_last { OwnScalingGroup::Deleted } else { OwnScalingGroup::find(status) };
         // Without the finalizer, nothing waits for an answer.
         let is_required = is_last && id.has_finalizer;
         let mut left = self.node_index.instances_with_records_of(&id.uid);
@@ -70,13 +69,12 @@ impl Planner {
     async fn foreign_scaling_groups(
         &self,
         instances: &[(String, NodeView)],
-        own: Option<&str>,
+        own: OwnScalingGroup<'_>,
     ) -> (BTreeSet<String>, Option<AwsError>) {
         let names: BTreeSet<_> = instances.iter().filter_map(|(id, _)| self.inventory.group_of_instance(id)).collect();
         let (mut foreign, mut failure) = (BTreeSet::new(), None);
         for name in names {
-            // Without a recorded name, it may be the group's own.
-            if own.is_none_or(|own| own == name.as_str()) {
+            if own.may_be(&name) {
                 continue;
             }
             match self.inventory.group(&name, Duration::ZERO).await {
@@ -89,7 +87,7 @@ impl Planner {
     }
 
     /// Those of the instances that run and belong to no scaling group of an InstanceGroup.
-    async fn detached_instances(&self, ids: &[String], own: Option<&str>) -> AwsResult<BTreeSet<String>> {
+    async fn detached_instances(&self, ids: &[String], own: OwnScalingGroup<'_>) -> AwsResult<BTreeSet<String>> {
         let ec2 = &self.inventory.aws().ec2;
         let mut detached: BTreeSet<_> = ec2.running_instances(ids).await?.into_iter().collect();
         if detached.is_empty() {
@@ -105,7 +103,12 @@ impl Planner {
     }
 
     /// Whether an instance is in a scaling group of an InstanceGroup, or was returned to its warm pool.
-    async fn is_in_scaling_group(&self, scaling_group: &str, own: Option<&str>, instance: &str) -> AwsResult<bool> {
+    async fn is_in_scaling_group(
+        &self,
+        scaling_group: &str,
+        own: OwnScalingGroup<'_>,
+        instance: &str,
+    ) -> AwsResult<bool> {
         let found = self.inventory.group(scaling_group, Duration::ZERO).await?;
         let Some(found) = found.filter(|found| may_be_of_instance_group(found, own)) else { return Ok(false) };
         if found.instances.iter().any(|member| member.id == instance) {
@@ -116,17 +119,37 @@ impl Planner {
     }
 }
 
-/// The scaling group that the status records; `None` for a managed node group, whose scaling groups EKS names.
-fn own_scaling_group(status: &InstanceGroupStatus) -> Option<&str> {
-    let name = status.active_scaling_group_name.as_deref().filter(|name| !name.is_empty());
-    name.filter(|_| kind_of(status) == ProvisionerKind::Eks)
+/// What is known of the group's own scaling group.
+#[derive(Clone, Copy)]
+enum OwnScalingGroup<'a> {
+    /// The status records its name.
+    Recorded(&'a str),
+    /// Nothing records it: EKS names those of a managed node group. Any may be it.
+    Unknown,
+    /// It is deleted. One that the deletion left is not the group's any more: its present tags say so.
+    Deleted,
 }
 
-/// Whether a scaling group is `own`, or its tags name an InstanceGroup or a managed node group. Without a recorded name, any may
-/// be the group's own.
-fn may_be_of_instance_group(found: &ScalingGroup, own: Option<&str>) -> bool {
+impl<'a> OwnScalingGroup<'a> {
+    fn find(status: Option<&'a InstanceGroupStatus>) -> Self {
+        let status = status.filter(|status| kind_of(status) == ProvisionerKind::Eks);
+        let name = status.and_then(|status| status.active_scaling_group_name.as_deref());
+        name.filter(|name| !name.is_empty()).map_or(Self::Unknown, Self::Recorded)
+    }
+
+    fn may_be(self, name: &str) -> bool {
+        match self {
+            Self::Recorded(own) => own == name,
+            Self::Unknown => true,
+            Self::Deleted => false,
+        }
+    }
+}
+
+/// Whether a scaling group may be the group's own, or its tags name an InstanceGroup or a managed node group.
+fn may_be_of_instance_group(found: &ScalingGroup, own: OwnScalingGroup<'_>) -> bool {
     let is_of_other = |key: &str| OWNERSHIP_TAG_KEYS.contains(&key) || key.starts_with("eks:");
-    own.is_none_or(|own| own == found.name) || found.tags.iter().any(|tag| is_of_other(tag.key.as_str()))
+    own.may_be(&found.name) || found.tags.iter().any(|tag| is_of_other(tag.key.as_str()))
 }
 
 /// What follows from an error: a deletion does not end before AWS answers. It ends if the controller may not ask.

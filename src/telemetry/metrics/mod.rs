@@ -140,8 +140,8 @@ impl Metrics {
             )?,
             boundaries_revision: build.gauges(
                 "instance_manager_boundaries_revision_info",
-                "The revision of the active boundaries, always 1.",
-                &["revision"],
+                "The hash of the active boundaries, always 1.",
+                &["hash"],
             )?,
             rollout: RolloutMetrics::new(&build)?,
             quota: build.gauges(

@@ -32,8 +32,8 @@ fn filled() -> Metrics {
     metrics.set_ineffective_writes("team/web", 1);
     metrics.record_aws_call("EC2", "DescribeInstances", "ok");
     metrics.record_aws_throttle("EC2", "DescribeInstances");
-    metrics.set_boundaries(Some("r1"), true, 2);
-    metrics.set_boundaries(Some("r2"), false, 0);
+    metrics.set_boundaries(Some("0f3a9c77"), true, 2);
+    metrics.set_boundaries(Some("bb6e1c1f"), false, 0);
     metrics.rollout.set(&rollout());
     metrics.rollout.set_budget(&[crate::api::BudgetLimit { of: "nodes".into(), used: 3, limit: 5 }]);
     metrics.rollout.set_check("node-errors", "Unknown");
@@ -170,7 +170,7 @@ fn group_has_one_status_and_one_reason_and_cluster_has_one_revision() {
         lines(&text, "group_stalled{"),
         ["instance_manager_instance_group_stalled{instancegroup=\"team/web\",reason=\"NotFound\"} 1"]
     );
-    assert_eq!(lines(&text, "revision_info{"), ["instance_manager_boundaries_revision_info{revision=\"r2\"} 1"]);
+    assert_eq!(lines(&text, "revision_info{"), ["instance_manager_boundaries_revision_info{hash=\"bb6e1c1f\"} 1"]);
 }
 
 #[test]
