@@ -182,6 +182,24 @@ mod tests {
         assert_eq!(stuck([free, blocked, free, blocked, free, blocked, free]), [false; 7]);
     }
 
+    /// A webhook refuses the status of a group that is to switch. The next leader must not begin to wait again.
+    #[test]
+    fn patience_for_a_switch_that_is_not_recorded_continues_with_the_next_leader() {
+        let (limit, start) = (Duration::from_secs(240), Instant::now());
+        let mut first = Patience::default();
+        for seconds in [0, 120] {
+            first.track("team/web", None, Some("two"), limit, false, start + Duration::from_secs(seconds));
+        }
+        let slow = first.slow_groups(limit);
+        assert_eq!((slow[0].switches_to.as_deref(), slow[0].quarters), (Some("two"), 2));
+        let mut next = Patience::default();
+        next.seed(&slow, limit, start);
+        next.track("team/web", None, Some("two"), limit, false, start);
+        assert_eq!(next.slow_groups(limit), slow);
+        next.track("team/web", None, Some("three"), limit, false, start);
+        assert!(next.slow_groups(limit).is_empty(), "it is another switch");
+    }
+
     /// A controller that restarts more often than the patience, with each deployment or node drain, would wait for a group
     /// without end. It loses at most a quarter each time, and writes nothing in between.
     #[test]

@@ -61,13 +61,24 @@ pub(crate) fn create_replacement(
         builder.set_outcome_once(waiting(Phase::Rotating, message));
         return None;
     }
-    // EKS refuses the creation for an unknown time.
-    if *input.persistent_failure != PersistentFailure::None {
+    let replaced = outgoing.iter().filter(|group| has_nodes_to_replace(group));
+    let desired = replaced.map(|group| group.desired_size()).max().unwrap_or_default();
+    let creation = create::nodegroup(input, Some((desired, reasons)), builder);
+    // Something prevents the creation, or EKS refuses it for an unknown time.
+    if creation.is_none() || *input.persistent_failure != PersistentFailure::None {
         update_serving(input, serving, builder);
     }
-    let is_kept = |group: &&&ObservedNodegroup| group.nodegroup.status != NodegroupStatus::Deleting;
-    let desired = outgoing.iter().filter(is_kept).map(|group| group.desired_size()).max().unwrap_or_default();
-    create::nodegroup(input, Some((desired, reasons)), builder)
+    creation
+}
+
+/// Whether a replacement has to be as large as this node group. What EKS could not create or delete may have no nodes,
+/// whatever size it was to have.
+fn has_nodes_to_replace(group: &ObservedNodegroup) -> bool {
+    match group.nodegroup.status {
+        NodegroupStatus::Deleting => false,
+        NodegroupStatus::CreateFailed | NodegroupStatus::DeleteFailed => group.ready_nodes() > 0,
+        _ => true,
+    }
 }
 
 /// Changes tags, sizes, labels and taints of the node group that serves while its replacement does not come. EKS refuses

@@ -180,9 +180,9 @@ pub(crate) fn unusable(input: &PlanInput, group: &ObservedNodegroup, next: &str)
     blocked_outcome(reason_of(&group.nodegroup.issues), message)
 }
 
-/// The outcome for a node group that EKS failed to delete.
-pub(crate) fn delete_failed(input: &PlanInput, group: &ObservedNodegroup) -> Outcome {
-    blocked_deletion(input, group, "")
+/// The outcome for a node group that EKS failed to delete. `condition` follows the promise that the deletion is retried.
+pub(crate) fn delete_failed(input: &PlanInput, group: &ObservedNodegroup, condition: &str) -> Outcome {
+    blocked_deletion(input, group, condition)
 }
 
 /// The outcome for a node group that EKS failed to delete after another replaced it. That one keeps the minimum size that it

@@ -77,7 +77,10 @@ fn plan_active(
             serving_of(outgoing).into_iter().for_each(|serving| blue_green::update_serving(input, serving, builder));
             return retry_at;
         }
-        NodegroupStatus::DeleteFailed => retry::deletion(input, current, partitioned.is_adopting, builder),
+        NodegroupStatus::DeleteFailed => {
+            retry::deletion(input, current, partitioned.is_adopting, builder);
+            serving_of(outgoing).into_iter().for_each(|serving| blue_green::update_serving(input, serving, builder));
+        }
         NodegroupStatus::Deleting => {
             let message =
                 format!("the node group {} is being deleted; it is recreated after that", current.name().nodegroup);

@@ -98,10 +98,8 @@ pub(crate) fn deletion(input: &PlanInput, current: &ObservedNodegroup, is_adopti
     if let Some(outcome) = health::cluster_unhealthy(input) {
         return builder.set_outcome_once(outcome);
     }
-    if is_rejected(input) {
-        input.resolved.broken.outcome().into_iter().for_each(|outcome| builder.set_outcome_once(outcome));
-    }
-    builder.set_outcome_once(health::delete_failed(input, current));
+    let condition = if is_rejected(input) { " once the rejected fields of the spec are corrected" } else { "" };
+    builder.set_outcome_once(health::delete_failed(input, current, condition));
     delete(input, current, None, is_adopting, builder);
 }
 

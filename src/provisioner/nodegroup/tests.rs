@@ -97,7 +97,16 @@ async fn serving_nodegroup_is_the_one_that_the_status_names() {
             d.nodegroups.insert(name.to_string(), found);
         }
     });
-    for (active, serving) in [("eks-old", &old), ("eks-new", &new), ("", &new)] {
+    let (created, failed) = (NodegroupStatus::Active, NodegroupStatus::CreateFailed);
+    let cases = [
+        ("eks-old", created, &old),
+        ("eks-new", created, &new),
+        ("", created, &new),
+        // The sizes of the old one would become those of a node group that never had a node.
+        ("eks-new", failed, &old),
+    ];
+    for (active, status_of_new, serving) in cases {
+        stub.update(|d| d.nodegroups.get_mut(&new.to_string()).expect("a node group").status = status_of_new);
         let status =
             json!({"activeScalingGroupName": active, "managed": {"nodegroups": [old.to_string(), new.to_string()]}});
         let status = serde_json::from_value(status).expect("a status");

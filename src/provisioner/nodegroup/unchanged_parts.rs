@@ -32,7 +32,8 @@ pub fn dependent_parts(path: &str) -> Option<&'static [Part]> {
 }
 
 /// The recorded node group that serves: the one whose scaling group the status names, else the newest. After a reverted
-/// change, the newest is the one that the group leaves. `None` without one that the group owns.
+/// change, the newest is the one that the group leaves. One that EKS could not create or delete serves only if there is no
+/// other one. `None` without one that the group owns.
 pub(crate) async fn serving_nodegroup(
     o: &Observer<'_>,
     desired: &DesiredSpec,
@@ -40,7 +41,8 @@ pub(crate) async fn serving_nodegroup(
 ) -> ObserveResult<Option<Nodegroup>> {
     let tags = ownership_tags(&desired.cluster, &desired.id);
     let active = status.active_scaling_group_name.as_deref().filter(|name| !name.is_empty());
-    let rank = |n: &Nodegroup| (active == Some(n.scaling_groups.join(",").as_str()), n.created);
+    let has_failed = |n: &Nodegroup| matches!(n.status, NodegroupStatus::CreateFailed | NodegroupStatus::DeleteFailed);
+    let rank = |n: &Nodegroup| (!has_failed(n), active == Some(n.scaling_groups.join(",").as_str()), n.created);
     let mut serving: Option<Nodegroup> = None;
     for name in names::recorded_nodegroups(status).filter(|name| name.cluster == desired.cluster) {
         let found = o.inventory.nodegroup(&name, o.max_cache_age).await.map_err(ObserveError::Aws)?;

@@ -262,7 +262,7 @@ pub(crate) fn eviction_blocker(input: &PlanInput, current: &ObservedNodegroup) -
     let taint = evicting_taint(input.resolved, current)?;
     let locked = |lock| {
         let message = format!(
-            "the taint {taint} would evict pods from all {} nodes at once, past every PodDisruptionBudget; this is blocked by {lock}",
+            "the taint {taint} would evict pods from all {} nodes at once, past every PodDisruptionBudget; this is blocked by {lock}, and no taint is removed until then",
             current.members.len()
         );
         Outcome::Locked { message }

@@ -746,6 +746,10 @@ fn failed_deletion_of_the_wanted_nodegroup_is_retried() {
     assert_eq!(untagged.step_names(), ["TagNodegroup"], "the shipped IAM policy denies its deletion");
     let gone = failed().with(|s| s.state.nodegroups.clear());
     assert!(gone.step_names().contains(&"CreateNodegroup"), "{:?}", gone.step_names());
+    let rejected = failed().with(|s| s.resolved = broken_scenario("", Some((&[Part::Immutable], "subnets"))).resolved);
+    assert_eq!(rejected.step_names(), [""; 0]);
+    let (_, message) = rejected.blocked();
+    assert!(message.contains("is retried once the rejected fields of the spec are corrected"), "{message}");
 }
 
 /// A cause outside of the spec (an aws-auth that cannot be read, no capacity) may end, and EKS still does not retry the
@@ -1881,7 +1885,9 @@ fn serving_nodegroup_follows_its_spec_while_its_replacement_fails() {
         s.state.nodegroups[1].nodegroup.issues = vec![issue("AsgInstanceLaunchFailures")];
         s.state.nodegroups[1].members.clear();
     });
+    let remains = failed.clone().with(|s| s.state.nodegroups[1].nodegroup.status = NodegroupStatus::DeleteFailed);
     assert!(resized(failed), "EKS could not create the replacement");
+    assert!(resized(remains), "EKS could not delete the failed one");
     let alone = || Scenario::converged("", larger);
     assert!(resized(alone().with(|s| s.state.cluster_health = ClusterHealth { total: 4, unready: 3 })));
     assert!(resized(alone().with(|s| s.persistent_failure = PersistentFailure::Pass)), "EKS refuses the creation");
@@ -1889,7 +1895,7 @@ fn serving_nodegroup_follows_its_spec_while_its_replacement_fails() {
 }
 
 /// A tenant tries one instance type without capacity after the other. The node group that serves must follow the spec
-/// meanwhile, and be the one that the status describes: EKS refuses every change of those that it could not create.
+/// meanwhile, and decide how large the next one is: EKS refuses every change of those that it could not create.
 #[test]
 fn nodegroup_that_eks_could_not_create_is_not_taken_for_the_one_that_serves() {
     let third = "eks-managed: {maxSize: 9, configuration: {instanceType: c6i.large}}";
@@ -1923,6 +1929,12 @@ fn nodegroup_that_eks_could_not_create_is_not_taken_for_the_one_that_serves() {
     let status = locked.plan().status_update.fields;
     let served_by = &locked.state.nodegroups[0].nodegroup.scaling_groups;
     assert_eq!(status["activeScalingGroupName"], json!(served_by.join(",")), "{status:?}");
+    let next = failed(fourth).with(|s| s.state.nodegroups[2].scaling_groups[0].desired = 7).plan();
+    let sizes = next.steps.iter().find_map(|planned| match &planned.step {
+        Step::Nodegroup(NodegroupStep::CreateNodegroup(new)) => new.sizes.desired,
+        _ => None,
+    });
+    assert_eq!(sizes, Some(2), "a node group without nodes has none to replace");
     let alone = Scenario::converged("", fourth)
         .nodegroup(|n| n.status = NodegroupStatus::CreateFailed)
         .with(|s| s.persistent_failure = PersistentFailure::Pass);
@@ -2203,6 +2215,9 @@ fn image_for_arm_or_accelerators_is_not_lost_with_the_field() {
         assert_eq!(*reason, StalledReason::InvalidSpec);
         assert!(message.contains("amiType is omitted") && message.contains(image), "{message}");
         assert!(!scenario("volSize: 30").step_names().contains(&"CreateNodegroup"));
+        let larger = spec_text("volSize: 30").replace("eks-managed: {", "eks-managed: {maxSize: 9, ");
+        let larger = Scenario::converged(&spec_text(&before), &larger).step_names();
+        assert!(larger.contains(&"UpdateNodegroup"), "the node group that serves follows its spec: {larger:?}");
         for after in [format!("volSize: 30, amiType: {image}"), "volSize: 30, amiType: AL2023_x86_64_STANDARD".into()] {
             assert!(scenario(&after).step_names().contains(&"CreateNodegroup"), "{image}: {after}");
         }
