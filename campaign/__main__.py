@@ -18,7 +18,7 @@ from campaign.totals import Totals, disturbed, revision
 from campaign.worlds import Worlds
 from localcloud.controlplane import processes
 
-FIXED_WORKERS = 6
+FIXED_WORKERS = 8
 """How many plays of the fixed seeds run at once: most of a play is waiting."""
 SEEDS = pathlib.Path(__file__).parent / "seeds.txt"
 REGRESSIONS = pathlib.Path(__file__).parent / "regressions"
