@@ -50,14 +50,18 @@ def access_entry_edited(runner, group, later, tag):
 
 @perturbation("tags of EKS resources taken off", kinds=[["access"], ["nodegroups"], ["fargate"], ["access", "nodegroups", "fargate"]], later=LATER)
 def tags_removed_from_eks_resources(runner, group, kinds, later):
-    """A user puts them back, because what has none is not the controller's to delete."""
+    """A user puts back those that say whose it is, because what has none is not the controller's to delete.
+
+    The controller puts back those of the spec, which may have dropped them by then.
+    """
     user = User(runner, group)
     for kind in kinds:
         for _, thing in user.each(kind):
             arn = thing.get("accessEntryArn") or thing.get("nodegroupArn") or thing.get("fargateProfileArn")
             if thing.get("tags"):
                 user.do("eks", "untag_resource", resourceArn=arn, tagKeys=list(thing["tags"]))
-                user.undo("eks", "tag_resource", after=later, resourceArn=arn, tags=thing["tags"])
+            if of_owner := {key: value for key, value in thing.get("tags", {}).items() if key.startswith(state.OWNERSHIP)}:
+                user.undo("eks", "tag_resource", after=later, resourceArn=arn, tags=of_owner)
 
 
 @perturbation("node group edited", needs="eks-managed", change=[

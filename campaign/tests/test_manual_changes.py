@@ -223,6 +223,19 @@ def test_what_is_made_again_or_edited_is_another_one_and_comes_back(cloud, name)
     assert all(tags_of(cloud.snapshot()[kind][each]) == tags_of(thing) for each, thing in known.items())
 
 
+def test_a_user_puts_back_only_the_tags_that_say_whose_a_resource_is(cloud):
+    """The spec may have dropped the others meanwhile. They would stay, and the run would fail with the controller being right."""
+    make_fargate(cloud, "retagged")
+    runner = FakeRunner(cloud)
+    REGISTRY["tags of EKS resources taken off"](runner, group="retagged", kinds=["fargate"], later=None)
+    profile = cloud.snapshot()["fargate"]["camp-retagged"]
+    assert profile["tags"] == {}
+    for function in runner.undone:
+        function()
+    tags = {key: value for key, value in TAGS.items() if key != "team"}
+    assert cloud.snapshot()["fargate"]["camp-retagged"]["tags"] == {**tags, "instancegroups.keikoproj.io/InstanceGroup": "retagged"}
+
+
 def tags_of(thing):
     """The tags of a resource in a snapshot."""
     tags = thing.get("tags") or thing.get("Tags")
