@@ -11,6 +11,8 @@ from e2e import logs
 
 NAMESPACE = "camp"
 OWNERSHIP = "instancegroups.keikoproj.io/"
+OWNER_TAGS = {OWNERSHIP + key for key in ("ClusterName", "Namespace", "InstanceGroup", "RoleId")}
+"""The tags that say whose a resource is. Others with this prefix say what the controller did."""
 CHANCE = [
     (r"\bi-[0-9a-f]+", "i-..."),
     (r"\blt-[0-9a-f]+", "lt-..."),

@@ -80,7 +80,7 @@ class User:
 
 def owned(tags):
     """Those of a resource's tags that say whose it is."""
-    return {key: value for key, value in tags.items() if key.startswith(state.OWNERSHIP)}
+    return {key: value for key, value in tags.items() if key in state.OWNER_TAGS}
 
 
 def as_list(tags, **more):

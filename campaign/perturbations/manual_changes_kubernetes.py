@@ -98,7 +98,7 @@ def edit_taints(runner, user, path, change):
     """Changes the taints of a Node, if no other client wrote it since it was read; whether nothing is left to do."""
     node = runner.cloud.get(path)
     taints = node["spec"].get("taints", []) if node else []
-    if change(taints) == taints:
+    if node is None or change(taints) == taints:
         return True
     return user.patch(path, {"metadata": {"resourceVersion": node["metadata"]["resourceVersion"]}, "spec": {"taints": change(taints)}})
 

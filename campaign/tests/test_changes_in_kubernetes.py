@@ -200,3 +200,14 @@ def test_a_controller_without_a_lease_is_not_disturbed_at_its_lease():
             runner.proxy = type("FakeProxy", (), {"fault": lambda self, **fields: did.append(fields)})()
             REGISTRY[name](runner, **REGISTRY[name].arguments(random.Random(1), {"groups": {}}))
             assert bool(did or runner.cloud.asked) is is_disturbed
+
+
+@pytest.mark.parametrize(("name", "arguments"), [(name, arguments) for name, arguments, path in CHANGES if path == NODE])
+def test_a_change_of_a_node_that_is_gone_is_not_taken_back(name, arguments):
+    """The node was replaced meanwhile. The run would end without a judgment."""
+    runner = FakeRunner()
+    perform(runner, name, arguments)
+    del runner.cloud.objects[NODE]
+    for function in runner.undone:
+        function()
+    assert NODE not in runner.cloud.objects

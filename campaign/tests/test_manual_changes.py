@@ -223,6 +223,20 @@ def test_what_is_made_again_or_edited_is_another_one_and_comes_back(cloud, name)
     assert all(tags_of(cloud.snapshot()[kind][each]) == tags_of(thing) for each, thing in known.items())
 
 
+def test_a_users_untagged_scaling_group_goes_although_a_late_write_tagged_it(cloud):
+    """The controller, which had read the one before, noted on it what it suspended. The group would wait for ever for the user."""
+    make_eks(cloud, "late")
+    runner = FakeRunner(cloud)
+    runner.wait_until = lambda predicate, seconds: eventually(predicate) or True
+    REGISTRY["scaling group made again by hand"](runner, group="late", tagged=False, later=None)
+    name = "demo-camp-late"
+    note = as_tags({"instancegroups.keikoproj.io/SuspendedForSubnets": "AZRebalance"}, PropagateAtLaunch=False, ResourceId=name, ResourceType="auto-scaling-group")
+    cloud.boto("autoscaling").create_or_update_tags(Tags=note)
+    for function in runner.undone:
+        function()
+    eventually(lambda: name not in cloud.snapshot()["groups"])
+
+
 def test_a_user_puts_back_only_the_tags_that_say_whose_a_resource_is(cloud):
     """The spec may have dropped the others meanwhile. They would stay, and the run would fail with the controller being right."""
     make_fargate(cloud, "retagged")
