@@ -91,7 +91,7 @@ pub(crate) struct Stores {
     pub boundaries_reported: AtomicBool,
     /// Held while the boundaries are loaded from the ConfigMap.
     pub reload_mutex: tokio::sync::Mutex<()>,
-    /// Whether the ConfigMap has the annotation `lock-upgrades`.
+    /// Whether the ConfigMap has the annotation `lock-upgrades`, or had it when it was deleted.
     pub config_map_locked: RwLock<bool>,
     /// Held while a revision of the ConfigMap is stored.
     pub revision_mutex: tokio::sync::Mutex<()>,

@@ -299,7 +299,8 @@ impl RolloutView {
     /// The same while a lock of the ConfigMap keeps it from every further group. It is not the lock of each group, which its
     /// wave would not wait for.
     pub(crate) fn locked(mut self) -> Self {
-        self.config_problem = Some(format!("the ConfigMap has the annotation {}", annotation::LOCK_UPGRADES));
+        self.config_problem =
+            Some(format!("the ConfigMap has the annotation {}; remove it to continue", annotation::LOCK_UPGRADES));
         self
     }
 

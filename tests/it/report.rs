@@ -137,6 +137,12 @@ fn completed_deletion_writes_no_status() {
     let complete = Plan { steps: vec![ObjectStep::RemoveFinalizer.into()], ..plan(Outcome::Deleted) };
     let complete = report(&old, &applied(complete, None), None, NOW);
     assert_eq!((complete.patch, complete.step_events[0].reason.as_str()), (None, "InstanceGroupDeleted"));
+    assert!(complete.step_events[0].message.ends_with("no resources of the group are left"));
+    let (kind, reason) = (instance_manager::plan::EventKind::Warning, "RoleRetained".to_owned());
+    let events = vec![instance_manager::plan::Event { kind, reason, message: "keeping the role web".into() }];
+    let retaining = Plan { steps: vec![ObjectStep::RemoveFinalizer.into()], events, ..plan(Outcome::Deleted) };
+    let messages = report(&old, &applied(retaining, None), None, NOW).step_events;
+    assert!(messages.iter().any(|event| event.message.contains("names the resources that stay")), "{messages:?}");
     // A user removed the finalizer, and the resources may still exist.
     let kept = report_for(&old, Outcome::Deleted);
     assert_eq!((kept.patch, kept.step_events), (None, vec![]));

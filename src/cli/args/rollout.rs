@@ -33,7 +33,7 @@ pub enum RolloutCommand {
     /// After an abort it begins at the first wave.
     #[command(after_help = "Example:\n  instance-manager rollout resume 3")]
     Resume(OrderArgs),
-    /// Roll back a revision whose rollout is in progress: every group that has it returns to the complete revision that it had before.
+    /// End a rollout in progress: every group that has its revision returns to the complete revision that it had before.
     ///
     /// Nodes that were replaced for it are replaced again. The ConfigMap is not changed. For a revision that all groups have,
     /// use `rollout undo`.
@@ -46,7 +46,7 @@ pub enum RolloutCommand {
     /// Approve a wave that needs the approval of an admin, or all of them.
     #[command(after_help = "Example:\n  instance-manager rollout approve 14 --wave general")]
     Approve(ApproveArgs),
-    /// Roll back a revision that all groups have. Without --yes, it only says what would happen.
+    /// Return all groups to the revision before one that all of them have. Without --yes, it only says what would happen.
     #[command(after_help = "Examples:\n  instance-manager rollout undo\n  instance-manager rollout undo 3 --yes")]
     Undo(UndoArgs),
     /// Wait until a revision has reached all groups, or has passed a wave; for pipelines.

@@ -79,7 +79,7 @@ pub(super) fn boundaries_unavailable(context: &GroupContext) -> Option<String> {
         BoundariesSource::Live | BoundariesSource::LastKnownGood(_) | BoundariesSource::NotConfigured => return None,
     };
     Some(format!(
-        "{why}; no AWS changes will be made until the ConfigMap is fixed: tell your cluster admin, who finds all of it in the events of the ConfigMap"
+        "{why}; the controller changes nothing in AWS until a valid ConfigMap instance-manager is in use; ask your cluster admin, who finds each error in its events"
     ))
 }
 

@@ -141,7 +141,9 @@ impl BoundariesReason {
 
 pub(super) fn boundaries_condition(boundaries: &BoundariesSummary) -> Condition {
     if let Some(why) = &boundaries.last_known_good {
-        let message = format!("the last known good boundaries are active: {why}");
+        let message = format!(
+            "the controller uses the last known good boundaries, because {why}; edits of the ConfigMap have no effect until a cluster admin corrects it"
+        );
         let reason = BoundariesReason::UsingLastKnownGood;
         return Condition::new(condition::BOUNDARIES_APPLIED, false, reason.as_str(), message);
     }

@@ -122,7 +122,8 @@ fn step_events(applied: &Applied) -> Vec<Event> {
 /// The event of a complete deletion; `None` for a group without the finalizer, whose resources a user may have kept.
 fn deletion_event(old: &InstanceGroupStatus, plan: &Plan) -> Option<Event> {
     let is_retained = |c: &Condition| c.r#type == condition::RESOURCES_RETAINED && c.is_true();
-    let message = match old.conditions.iter().any(is_retained) {
+    let has_kept_role = plan.events.iter().any(|event| event.has_reason(EventReason::RoleRetained));
+    let message = match has_kept_role || old.conditions.iter().any(is_retained) {
         true => "the deletion is complete; the event before names the resources that stay",
         false => "the deletion is complete; no resources of the group are left",
     };

@@ -95,7 +95,7 @@ pub(crate) fn aws_remedy(error: &AwsError) -> &'static str {
             "check the controller's Pod Identity association, or for IRSA the role annotation of its ServiceAccount and the trust policy of the role, and the clock of its node"
         }
         Some(_) => "see AWS's health dashboard, and the controller's network and VPC endpoints",
-        None => "see the error",
+        None => "look up the code in AWS's documentation of the call, and check the controller's region and account",
     }
 }
 

@@ -289,7 +289,10 @@ impl Elector {
             tracing::info!(lease = self.config.name, term = self.term(), "became leader");
         }
         if self.versions_went_back {
-            tracing::error!(lease = self.config.name, "resourceVersions of the API server went back");
+            tracing::error!(
+                lease = self.config.name,
+                "resourceVersions of the API server went back, as after a restore of etcd; everything has to be read again"
+            );
             self.leader_until = None;
             return Some(ElectionEnd::Lost);
         }

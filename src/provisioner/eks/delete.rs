@@ -216,7 +216,7 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
     builder.condition_updates.extend(overdue_pods(&decision));
     if !decision.abandoned_pods.is_empty() {
         let message = format!(
-            "the drain took longer than {} and continues without waiting for {}",
+            "{} after the deletion was requested, nodes are terminated with these pods: {}",
             crate::util::duration::format(input.drain_timeout),
             pod_names(&decision.abandoned_pods)
         );

@@ -359,7 +359,7 @@ fn resource_ended(
         return in_progress(actions, message);
     }
     let remedy = match input.has_time_to_live {
-        true => "raise maxRetries, or delete it and set the annotation reconcile-now, to retry the upgrade",
+        true => "raise maxRetries, or delete it and run instance-manager reconcile for the group, to retry the upgrade",
         false => "delete it to retry the upgrade",
     };
     let message = format!(
@@ -484,7 +484,7 @@ fn deleted_by_others(input: &CrdStrategyInput, state: &str, how: &str) -> CrdStr
         return submit(Some(record), format!("{resource_name} {how}, and is submitted again"));
     }
     let message = format!(
-        "{resource_name} {how}, after {retries} retries; raise maxRetries, or set the annotation reconcile-now, to submit it again"
+        "{resource_name} {how}, after {retries} retries; raise maxRetries, or run instance-manager reconcile for the group, to submit it again"
     );
     let progress = input.progress(state, None);
     CrdStrategyDecision { progress: Some(progress), ..blocked(StalledReason::StrategyFailed, message) }
@@ -501,7 +501,7 @@ fn submit(record: Option<CrdStrategyAction>, message: String) -> CrdStrategyDeci
 
 fn ownership_conflict_message(input: &CrdStrategyInput) -> String {
     format!(
-        "{} already exists and belongs to another scaling group; use another metadata.name in the template, for example one with {{{{ .InstanceGroup.GetNamespace }}}}",
+        "{} already exists, and its annotations do not say that it is this group's; delete it, or use another metadata.name in the template",
         input.display_name(input.desired_name)
     )
 }

@@ -8,6 +8,7 @@ use crate::api::names::annotation;
 use crate::api::spec_error::SpecError;
 use crate::boundaries::yaml;
 use crate::plan::stalled_reason::StalledReason;
+use crate::util::digest::sha256_hex;
 use crate::util::redact::Redacted;
 
 /// Namespace of a resource whose template sets none.
@@ -39,6 +40,17 @@ impl RenderedResource {
     pub(crate) fn has_time_to_live(&self) -> bool {
         let spec = &self.object.expose()["spec"];
         ["ttlStrategy", "ttlSecondsAfterFinished"].into_iter().any(|field| !spec[field].is_null())
+    }
+
+    /// The same resource with a name that no other group has. A template may give every group one name, and groups that
+    /// were created in the same second have the same version ids.
+    pub(crate) fn with_own_name(&self, scaling_group: &str) -> Self {
+        let own = format!("{}-{}", self.name, &sha256_hex(scaling_group)[..8]);
+        let fits = own.len() <= MAX_NAME_LENGTH;
+        let name = if fits { own } else { format!("instancemgr-{}", &sha256_hex(&own)[..16]) };
+        let mut object = self.object.expose().clone();
+        object["metadata"]["name"] = name.clone().into();
+        Self { name, object: Redacted::new(object), ..self.clone() }
     }
 }
 

@@ -250,6 +250,18 @@ fn resources_are_read_only_when_needed() {
     assert!(needs_observation(&of(json!({"strategyProgress": {"state": "Submitted"}})), 0));
 }
 
+/// The status names the new version only after the reconcile that submits. A Workflow would upgrade nodes to the version
+/// before, and a name with the version would be submitted twice.
+#[test]
+fn template_reads_the_version_that_is_pinned_now() {
+    let named = CRD.replace("{{ .InstanceGroup.GetName }}", "web-{{ .InstanceGroup.Status.LatestTemplateVersion }}");
+    let names = ["1", "2"].map(|recorded| {
+        let scenario = with_outdated_nodes().with_spec(&named);
+        rendered(&scenario.with(|s| s.status.latest_template_version = Some(recorded.into()))).name
+    });
+    assert!(names[0] == names[1] && names[0].starts_with("web-2-"), "{names:?}");
+}
+
 #[test]
 fn plan_omits_rendered_resource() {
     let plan = with_resource_phase(None).plan();

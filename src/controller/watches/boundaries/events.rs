@@ -62,7 +62,7 @@ pub(super) fn boundaries_events(active: &ActiveBoundaries, news: &News, errors: 
         (BoundariesSource::LastKnownGood(why) | BoundariesSource::Unavailable(why), errors) => {
             let effect = match &active.source {
                 BoundariesSource::LastKnownGood(_) => format!("revision {} stays active", active.revision),
-                _ => "no AWS changes will be made until the ConfigMap is fixed".to_owned(),
+                _ => "the controller changes nothing in AWS until a valid ConfigMap is in use".to_owned(),
             };
             let Some(errors) = errors else {
                 let reason = match news.is_not_stored {

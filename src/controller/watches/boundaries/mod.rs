@@ -121,8 +121,11 @@ pub(crate) async fn reload(ctx: &Arc<Context>) {
 
 /// Loads the boundaries once. `reads`: whether this process could write when it began, so that it reads the stored revisions.
 async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
-    let locked = live.is_some_and(|map| is_locked(map.annotations()));
-    *ctx.stores.config_map_locked.write().expect("lock is not poisoned") = locked;
+    // A lock is not lifted by the deletion of the ConfigMap, whose content stays active as well.
+    if let Some(map) = live {
+        let locked = is_locked(map.annotations());
+        *ctx.stores.config_map_locked.write().expect("lock is not poisoned") = locked;
+    }
     let data = live.map(|m| m.data.clone().unwrap_or_default());
     // What is active stays, and the load is repeated. Meanwhile a valid edit can be loaded.
     let retry_later = || ctx.stores.boundaries_not_stored.store(true, Ordering::Release);

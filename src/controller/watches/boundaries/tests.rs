@@ -330,6 +330,25 @@ fn refusal(ctx: &Context) -> Option<String> {
     active.source.why().map(str::to_owned)
 }
 
+/// In an incident, an admin locks everything, and the ConfigMap is deleted: by a pruning GitOps tool, or between the two
+/// halves of a replacement. All groups would begin to replace nodes at once.
+#[tokio::test]
+async fn deleted_config_map_does_not_lift_its_lock() {
+    let ctx = storing(&Arc::default(), &Arc::new(Mutex::new("nothing")));
+    let locked = |value: Option<&str>| {
+        let mut map = config_map("maxSize", None);
+        map.metadata.annotations = value.map(|value| [(annotation::LOCK_UPGRADES.to_owned(), value.to_owned())].into());
+        Lookup::Present(map)
+    };
+    for (live, expected) in
+        [(Lookup::Absent, false), (locked(Some("true")), true), (Lookup::Absent, true), (locked(None), false)]
+    {
+        *ctx.stores.config_map.lock().await = live;
+        tokio::time::timeout(Duration::from_secs(5), reload(&ctx)).await.expect("no edit waits");
+        assert_eq!(ctx.stores.is_config_map_locked(), expected);
+    }
+}
+
 /// An admin whose edit has no effect sees it there, also long after the event is gone.
 #[tokio::test]
 async fn warnings_about_the_content_are_in_the_metrics() {

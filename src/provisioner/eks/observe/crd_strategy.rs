@@ -107,7 +107,8 @@ async fn resources(
         Ok(kind) => kind,
         Err(problem) => return Ok(StrategyState::Refused(problem)),
     };
-    let found = match o.kube.strategy_resource(&kind, &request.namespace, &request.name).await? {
+    let (request, desired) = with_free_name(o, &kind, request, scaling_group, status).await?;
+    let found = match desired {
         Some(resource) => vec![resource],
         None => o.kube.strategy_resources(&kind, &request.namespace, scaling_group).await?,
     };
@@ -128,6 +129,31 @@ async fn resources(
         resources.extend(read_previous_resource(o, Some(&kind), &previous, scaling_group, matchers).await?);
     }
     Ok(StrategyState::Seen { request, kind, resources })
+}
+
+/// The request, and the resource of its name. The request gets a name of its own once another group has a resource of the
+/// template's name, and keeps it.
+async fn with_free_name(
+    o: &Observer<'_>,
+    kind: &ResourceKind,
+    request: RenderedResource,
+    scaling_group: &str,
+    status: &InstanceGroupStatus,
+) -> Result<(RenderedResource, Option<Value>), KubeError> {
+    let own = request.with_own_name(scaling_group);
+    if status.strategy_resource_name.as_ref() != Some(&own.name) {
+        let found = o.kube.strategy_resource(kind, &request.namespace, &request.name).await?;
+        let is_of_other = |object: &Value| {
+            let annotations = &object["metadata"]["annotations"];
+            annotations[annotation::MANAGED_BY] == annotation::MANAGED_BY_VALUE
+                && annotations[annotation::UPGRADE_SCOPE].as_str().is_some_and(|scope| scope != scaling_group)
+        };
+        if !found.as_ref().is_some_and(is_of_other) {
+            return Ok((request, found));
+        }
+    }
+    let found = o.kube.strategy_resource(kind, &own.namespace, &own.name).await?;
+    Ok((own, found))
 }
 
 /// The resource that was submitted last before the spec named another strategy; `None` when the status names no
@@ -271,6 +297,48 @@ mod tests {
         let seen = resources(&cluster.observer(), crd, request, "web", &status).await.expect("an answer");
         let StrategyState::Seen { resources, .. } = &seen else { panic!("{seen:?}") };
         assert_eq!(resources.iter().map(|r| r.name.as_str()).collect::<Vec<_>>(), ["a-2", "a-3"]);
+    }
+
+    /// Two groups that were created in the same second, with a template that names its resource alike for every group: the
+    /// second one would never be upgraded. A resource that nobody marked is not another group's.
+    #[tokio::test]
+    async fn name_that_another_groups_resource_has_is_not_used() {
+        let seen = async |scope: Option<&'static str>, status: Value| {
+            let client = fake::client(move |call| {
+                let annotations = scope.map_or(json!({}), |scope| {
+                    json!({annotation::MANAGED_BY: annotation::MANAGED_BY_VALUE, annotation::UPGRADE_SCOPE: scope})
+                });
+                let metadata = json!({"name": "a-2", "namespace": "team", "annotations": annotations});
+                let resource =
+                    json!({"apiVersion": "upgrademgr.keikoproj.io/v1", "kind": "RollingUpgrade", "metadata": metadata});
+                match call.path.strip_prefix("/apis/upgrademgr.keikoproj.io/v1").expect("a path") {
+                    "" => served_kind(),
+                    "/namespaces/team/rollingupgrades/a-2" => (200, resource),
+                    "/namespaces/team/rollingupgrades" => (
+                        200,
+                        json!({"kind": "RollingUpgradeList", "apiVersion": "upgrademgr.keikoproj.io/v1", "metadata": {}, "items": []}),
+                    ),
+                    _ => fake::failure(404, "NotFound", "there is none"),
+                }
+            });
+            let cluster = FakeCluster::new(&Arc::new(FakeAws::default())).with_client(client);
+            let resolved = with_strategy("RollingUpgrade");
+            let crd = resolved.desired.crd_strategy.as_ref().expect("a strategy");
+            let [group, version, kind] = ["upgrademgr.keikoproj.io", "v1", "RollingUpgrade"].map(str::to_owned);
+            let object = Redacted::new(json!({"metadata": {"name": "a-2"}}));
+            let request =
+                RenderedResource { group, version, kind, namespace: "team".into(), name: "a-2".into(), object };
+            let status = serde_json::from_value(status).expect("a status");
+            let seen = resources(&cluster.observer(), crd, request, "web", &status).await.expect("an answer");
+            let StrategyState::Seen { request, .. } = seen else { panic!("{seen:?}") };
+            assert_eq!(request.object.expose()["metadata"]["name"], json!(request.name));
+            request.name
+        };
+        let own = seen(Some("other"), json!({})).await;
+        assert!(own.starts_with("a-2-") && own.len() == "a-2-".len() + 8, "{own}");
+        assert_eq!(seen(Some("web"), json!({})).await, "a-2", "it is the group's own");
+        assert_eq!(seen(None, json!({})).await, "a-2");
+        assert_eq!(seen(Some("web"), json!({"strategyResourceName": own.clone()})).await, own, "it is in progress");
     }
 
     /// A user learns of a missing permission when the group is created or changed, and not in the middle of the first

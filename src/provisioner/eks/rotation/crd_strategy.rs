@@ -43,6 +43,9 @@ pub fn build_request(
 ) -> Result<RenderedResource, SpecError> {
     let mut status = status.clone();
     status.active_scaling_group_name = Some(group.name.clone());
+    // The status names the version that is pinned now only after this reconcile.
+    let version = group.template.as_ref().and_then(|pin| observed::version_number(pin, state.template.as_ref()));
+    status.latest_template_version = version.map(|number| number.to_string()).or(status.latest_template_version);
     let id = &resolved.desired.id;
     let render = |metadata: &Value, spec: &Value| {
         let image = &resolved.template_data.image_id;

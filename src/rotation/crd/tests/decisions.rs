@@ -447,7 +447,7 @@ fn time_to_live_does_not_reset_the_retries() {
     let last = expired(2, state::FAILED).decide();
     assert_eq!((action_summaries(&last), state_name(&last)), (vec![], "failed"));
     let CrdStrategyState::Blocked(_, message) = &last.state else { panic!("{last:?}") };
-    assert!(message.contains("maxRetries") && message.contains("reconcile-now"), "{message}");
+    assert!(message.contains("maxRetries") && message.contains("instance-manager reconcile"), "{message}");
     let progress = last.progress.expect("a progress");
     assert_eq!(progress.state.as_deref(), Some(state::FAILED), "the next pass decides the same");
     assert_eq!(action_summaries(&expired(1, state::SUCCEEDED).decide()), ["record 2 Submitted", "submit"]);
