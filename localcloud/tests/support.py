@@ -33,8 +33,8 @@ def poll_interval(waited):
     return min(0.5, 0.15 + waited / 15)
 
 
-def eventually(check, timeout=60, message=None):
-    """Poll until `check()` is truthy, and return its result. On timeout, fail with its last result."""
+def eventually(check, timeout=300, message=None):
+    """Poll until `check()` is truthy, and return its result. On timeout, fail with its last result: a slow machine takes its time."""
     start = time.monotonic()
     while not (answer := check()):
         waited = time.monotonic() - start

@@ -6,7 +6,7 @@ import time
 
 from botocore.exceptions import ClientError
 
-from localcloud.tests.aws.support import NUMBERS, TRUST, events, wait_until
+from localcloud.tests.aws.support import NUMBERS, TIMEOUT, TRUST, events, wait_until
 
 POLICIES = ("AmazonEKSWorkerNodePolicy", "AmazonEKS_CNI_Policy", "AmazonEC2ContainerRegistryReadOnly")
 RELEASES = tuple(f"1.32.0-{date}" for date in ("20250101", "20250601", "20251001"))
@@ -57,7 +57,7 @@ class NodeGroups:
         except self.aws.eks.exceptions.ResourceNotFoundException:
             return None
 
-    def settle(self, name, status="ACTIVE", seconds=30):
+    def settle(self, name, status="ACTIVE", seconds=TIMEOUT):
         """Wait until it has that status. None waits until it is deleted."""
 
         def reached():
@@ -84,7 +84,7 @@ class NodeGroups:
         """An update as EKS returns it."""
         return self.aws.eks.describe_update(name=self.facts["cluster_name"], nodegroupName=name, updateId=identifier)["update"]
 
-    def wait_for_update(self, name, update, seconds=60):
+    def wait_for_update(self, name, update, seconds=TIMEOUT):
         """Wait until an update has ended. Returns the update."""
 
         def ended():

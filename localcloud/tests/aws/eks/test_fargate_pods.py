@@ -109,13 +109,13 @@ def test_pods_of_a_deleted_profile_are_recreated_on_another(site, profiles, name
         items = [p for p in site.get(pods)["items"] if "deletionTimestamp" not in p["metadata"]]
         return sorted((p["metadata"]["labels"].get(LABEL), p["status"].get("phase")) for p in items)
 
-    wait_until(lambda: by() == [("first", "Running")] * 2, "the pods on the first profile", 30)
+    wait_until(lambda: by() == [("first", "Running")] * 2, "the pods on the first profile")
     profiles.add("second", {"namespace": namespace})
     assert by() == [("first", "Running")] * 2
     profiles.drop("first")
-    wait_until(lambda: by() == [("second", "Running")] * 2, "the pods on the second profile", 30)
+    wait_until(lambda: by() == [("second", "Running")] * 2, "the pods on the second profile")
     profiles.drop("second")
-    wait_until(lambda: by() == [(None, "Pending")] * 2, "the pods to wait for a node of another kind", 30)
+    wait_until(lambda: by() == [(None, "Pending")] * 2, "the pods to wait for a node of another kind")
     wait_until(lambda: not [n for n in site.get("/api/v1/nodes")["items"] if n["metadata"]["name"].startswith("fargate-")], "the nodes to go")
 
 

@@ -172,7 +172,7 @@ def test_the_minimal_strategy_adds_no_instances(managed):
         desired.add(managed.scaling_group(name)["DesiredCapacity"])
         return managed.update(name, update["id"])["status"] != "InProgress"
 
-    wait_until(ended, "the end of the update", 60)
+    wait_until(ended, "the end of the update")
     assert desired == {2}
     assert managed.show(name)["releaseVersion"] == RELEASES[1]
 
