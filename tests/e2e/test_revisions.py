@@ -148,7 +148,7 @@ def test_without_the_definition_everything_else_works(cloud, start_controller, m
     support.eventually(lambda: cloud.api("GET", REVISIONS).status_code == 404, harness.WAIT, "no definition")
     controller = start_controller(cloud)
     make_tenant(cloud=cloud, controller=controller).set_defaults(tags=[])
-    assert f'revision="{harness.revision_of(cloud.get(harness.CONFIG)["data"])}"' in controller.metrics()
+    assert f'hash="{harness.revision_of(cloud.get(harness.CONFIG)["data"])}"' in controller.metrics()
     code, text = history(cloud)
     assert code == 1 and "instance-manager crd" in text, text
     assert "cannot store the boundaries" not in controller.log.read_text()
