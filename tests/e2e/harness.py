@@ -334,7 +334,7 @@ class Controller:
             changes = Changes(self.cloud)
             revision = revision_of(self.cloud.get(CONFIG)["data"])
             with contextlib.suppress(requests.ConnectionError):
-                if f'revision="{revision}"' in self.metrics() and self.cloud.config_events(revision):
+                if f'hash="{revision}"' in self.metrics() and self.cloud.config_events(revision):
                     return
             changes.wait(0.02, {CONFIG_EVENTS}, ["/namespaces/instance-manager/events"])
 
