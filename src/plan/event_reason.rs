@@ -34,8 +34,8 @@ pub enum EventReason {
     PodDeleted,
     /// A PodDisruptionBudget blocks a drain (Warning).
     DrainBlocked,
-    /// A drain took too long, and continues without some pods (Warning).
-    DrainTimeout,
+    /// Nodes are terminated although pods still run on them, because their drain took too long (Warning).
+    TerminatedWithPods,
     /// An outdated instance of the warm pool was replaced.
     WarmInstanceReplaced,
     /// Tags of running instances were changed.

@@ -190,6 +190,13 @@ class Cloud(support.Cloud):
         answer = self.api("PATCH", f"{collection}/{metadata['name']}?{query}", document, content_type="application/apply-patch+yaml")
         assert answer.ok, answer.text
 
+    def wait_permission(self, user, allowed, **attributes):
+        """Waits until the API server judges by a Role that has changed: it learns of a change a moment later."""
+        spec = {"user": user, "groups": ["system:authenticated"], "resourceAttributes": attributes}
+        review = {"apiVersion": "authorization.k8s.io/v1", "kind": "SubjectAccessReview", "spec": spec}
+        path = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
+        support.eventually(lambda: self.create(path, review)["status"]["allowed"] == allowed, WAIT, f"{allowed} for {attributes}")
+
     def config_events(self, text):
         """Events on the admin's ConfigMap whose message holds `text`."""
         found = self.get(CONFIG_EVENTS)["items"]
@@ -323,7 +330,7 @@ class Controller:
         self.cloud.asked.add("metrics")
         return support.session().get(f"http://127.0.0.1:{self.port}/metrics", timeout=60).text
 
-    def wait_config_loaded(self, patience=20):
+    def wait_config_loaded(self, patience=WAIT):
         """Waits until the present ConfigMap is active, so that a group created next is merged with it.
 
         The metric names a revision shortly before it is active, and the event on the ConfigMap comes last. A controller
@@ -337,6 +344,7 @@ class Controller:
                 if f'hash="{revision}"' in self.metrics() and self.cloud.config_events(revision):
                     return
             changes.wait(0.02, {CONFIG_EVENTS}, ["/namespaces/instance-manager/events"])
+        assert not self.ready(), f"the ConfigMap did not become active within {patience} s"
 
     def stop(self):
         """Asks it to end, and waits; returns its exit code."""

@@ -79,6 +79,7 @@ def test_a_missing_permission_is_reported_and_granted_by_the_label(stage):
     stage.cloud.patch(DEFAULT_ROLE, {"metadata": {"labels": {AGGREGATED: None}}})
     permissions = f"{ROLES}/instance-manager-strategies"
     harness.support.eventually(lambda: not stage.cloud.get(permissions).get("rules"), harness.WAIT, "the end of the permissions")
+    stage.cloud.wait_permission(logs.CONTROLLER, False, group="argoproj.io", resource="workflows", verb="get")
     strategies.change(tenant)
     stalled = group.wait_condition("Stalled", reason="MissingPermission")
     assert "not allowed to get workflows.argoproj.io" in stalled["message"] and AGGREGATED in stalled["message"]

@@ -95,15 +95,19 @@ def test_a_scale_out_gets_new_labels_and_a_node_that_registers_again_is_changed_
 
 
 @contextlib.contextmanager
-def denied_label(cloud, value):
-    """An admission policy that lets no client give a node the label `team` with this value."""
+def denied_label(group, value):
+    """An admission policy that lets no client give a node the label `team` with this value, from the moment when it is in force."""
+    cloud, node = group.cloud, group.nodes()[0]["metadata"]["name"]
     place, name = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic", f"no-{value}"
     given, had = (f"'team' in {where}.metadata.labels && {where}.metadata.labels['team'] == '{value}'" for where in ("object", "oldObject"))
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"], "operations": ["UPDATE"]}
     validation = {"expression": f"!({given}) || ({had})", "message": f"{value} is not a team", "reason": "Forbidden"}
     cloud.create(f"{place}ies", {"metadata": {"name": name}, "spec": {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]}, "validations": [validation]}})
     cloud.create(f"{place}ybindings", {"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}})
+    labelled = f"/api/v1/nodes/{node}?dryRun=All", {"metadata": {"labels": {"team": value}}}
     try:
+        # The API server learns of policies a moment later, and the controller's first change would get past.
+        cloud.eventually(lambda: cloud.api("PATCH", *labelled, content_type="application/merge-patch+json").status_code == 403, what="the active policy")
         yield
     finally:
         for kind in ("ybindings", "ies"):
@@ -124,7 +128,7 @@ def test_a_policy_that_denies_a_label_does_not_stop_the_rotation(tenant):
     tenant.set_defaults(image=new_image)
     group.wait(lambda g: set(g.instances()) - set(old), what="the first new node")
     group.annotate(lock_upgrades="true")
-    with denied_label(tenant.cloud, team):
+    with denied_label(group, team):
         group.patch_spec(labels=labels(tenant, team=team))
         group.wait(lambda g: len(refused_patches(g)) >= 5, what="changes that the policy denied")
         group.wait(lambda g: f"{team} is not a team" in json.dumps(g.status()["conditions"]), what="the policy's message in the status")

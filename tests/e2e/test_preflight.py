@@ -72,6 +72,7 @@ def test_preflight_names_what_is_missing_and_its_remedy(own_cloud, unique):
     role = cloud.get(path)
     role["rules"] = [rule for rule in role["rules"] if "pods/eviction" not in rule["resources"]]
     assert cloud.api("PUT", path, role).ok
+    cloud.wait_permission(CONTROLLER, False, resource="pods", subresource="eviction", verb="create")
     # A definition that knows nothing of this controller's own fields, as that of keikoproj/instance-manager.
     path = "/apis/apiextensions.k8s.io/v1/customresourcedefinitions/instancegroups.instancemgr.keikoproj.io"
     crd = cloud.get(path)

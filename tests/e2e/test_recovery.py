@@ -7,7 +7,7 @@ import pytest
 import requests
 import yaml
 
-from e2e import harness, rotation
+from e2e import harness, logs, rotation
 from e2e.harness import AWS_AUTH, CONFIG, WAIT
 from e2e.proxy import Proxy
 from localcloud.tests.support import eventually
@@ -140,6 +140,7 @@ def test_without_permission_to_evict_nothing_is_terminated(own_cloud, start_cont
     rules = cloud.get(path)["rules"]
     mark = cloud.log_position()
     cloud.patch(path, {"rules": [r for r in rules if r["resources"] != ["pods/eviction"]]})
+    cloud.wait_permission(logs.CONTROLLER, False, resource="pods", subresource="eviction", verb="create")
     new = rotation.images(cloud)[1]
     tenant.set_defaults(image=new)
     stalled = group.wait_condition("Stalled", reason="MissingPermission")

@@ -48,8 +48,8 @@ pub(super) fn failure_outcome(applied: &Applied) -> Outcome {
     let Some(error) = &applied.error else { return plan.outcome.clone() };
     let is_deleting = is_deleting(plan);
     let failed = plan.steps.get(applied.steps_done).map(|p| &p.step);
-    let step = failed.map(Step::name).unwrap_or_default();
     if let StepError::Locked(holder) = error {
+        let step = failed.map(Step::name).unwrap_or_default();
         return Outcome::Locked { message: format!("{step} is blocked by lock-upgrades on {holder}") };
     }
     if let StepError::RolloutBlocked(why) = error {
@@ -63,7 +63,7 @@ pub(super) fn failure_outcome(applied: &Applied) -> Outcome {
         }
         None => Outcome::Progressing {
             phase: if is_deleting { Phase::Deleting } else { phase_of(&plan.outcome) },
-            message: format!("{step} failed and is retried: {error}{}", credentials_remedy(error)),
+            message: format!("{} failed and is retried: {error}{}", action(failed), credentials_remedy(error)),
             recheck: Recheck::Poll,
         },
     }
@@ -149,10 +149,14 @@ fn phase_of(outcome: &Outcome) -> Phase {
 
 /// The message for a step that was refused: what was to be done to which object, and why it is not.
 pub(crate) fn step_failure(step: &Step, error: &StepError) -> String {
-    let action = format!("{} {}", step.name(), step.info().subject());
     let is_rejected = matches!(error, StepError::Aws(error) if error.kind == AwsErrorKind::Invalid);
     let remedy = if is_rejected { "; correct what AWS rejects; what runs stays as it is" } else { "" };
-    format!("{}: {}{remedy}", action.trim_end(), error_message(error))
+    format!("{}: {}{remedy}", action(Some(step)), error_message(error))
+}
+
+/// The step and the object that it changes.
+fn action(step: Option<&Step>) -> String {
+    step.map(|step| format!("{} {}", step.name(), step.info().subject())).unwrap_or_default().trim_end().into()
 }
 
 fn error_message(error: &StepError) -> String {

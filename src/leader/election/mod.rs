@@ -141,7 +141,6 @@ pub(crate) fn spawn(
                 std::mem::replace(current, next.clone()) != next && !stays_standby
             });
             if ended == Some(ElectionEnd::Lost) {
-                tracing::error!(lease = elector.config.name, "lost leadership");
                 return ElectionEnd::Lost;
             }
             let pause = elector.config.retry_period.mul_f64(rand::random_range(1.0..1.2));
@@ -296,7 +295,11 @@ impl Elector {
             self.leader_until = None;
             return Some(ElectionEnd::Lost);
         }
-        (was_leader && self.leader_until.is_none()).then_some(ElectionEnd::Lost)
+        if was_leader && self.leader_until.is_none() {
+            tracing::error!(lease = self.config.name, "lost leadership");
+            return Some(ElectionEnd::Lost);
+        }
+        None
     }
 
     /// Whether this process holds the Lease after this round. Only the leader may skip the read and rely on its last

@@ -216,11 +216,11 @@ fn drain_scaling_group(input: &DeleteInput, group: &ScalingGroup, builder: &mut 
     builder.condition_updates.extend(overdue_pods(&decision));
     if !decision.abandoned_pods.is_empty() {
         let message = format!(
-            "{} after the deletion was requested, nodes are terminated with these pods: {}",
+            "the deletion was requested more than {} ago; the controller terminates nodes on which these pods still run: {}",
             crate::util::duration::format(input.drain_timeout),
             pod_names(&decision.abandoned_pods)
         );
-        builder.events.push(Event::warning(EventReason::DrainTimeout, message));
+        builder.events.push(Event::warning(EventReason::TerminatedWithPods, message));
     }
     let has_steps = !decision.steps.is_empty();
     // Its node may join while AWS answers the calls before: the next pass reads it again, and drains it then.

@@ -75,10 +75,10 @@ pub(crate) fn report(
     }
     if !decision.abandoned_pods.is_empty() {
         let message = format!(
-            "the drain ran into its timeout; nodes are terminated with these pods: {}",
+            "the drain took longer than drainTimeout; the controller terminates nodes on which these pods still run: {}",
             pod_names(&decision.abandoned_pods)
         );
-        builder.events.push(Event::warning(EventReason::DrainTimeout, message));
+        builder.events.push(Event::warning(EventReason::TerminatedWithPods, message));
     }
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
     let summary = || format!("{outdated} of {} nodes are outdated ({})", members.len(), outdated_by(members));
