@@ -4,7 +4,9 @@ import contextlib
 import json
 
 from e2e import logs, rotation
+from localcloud.tests import support
 
+MERGE = "application/merge-patch+json"
 RECORD = "instancemgr.keikoproj.io/in-place"
 TAINT = {"key": "dedicated", "value": "search", "effect": "NoSchedule"}
 
@@ -97,17 +99,23 @@ def test_a_scale_out_gets_new_labels_and_a_node_that_registers_again_is_changed_
 @contextlib.contextmanager
 def denied_label(group, value):
     """An admission policy that lets no client give a node the label `team` with this value, from the moment when it is in force."""
-    cloud, node = group.cloud, group.nodes()[0]["metadata"]["name"]
+    cloud = group.cloud
     place, name = "/apis/admissionregistration.k8s.io/v1/validatingadmissionpolic", f"no-{value}"
     given, had = (f"'team' in {where}.metadata.labels && {where}.metadata.labels['team'] == '{value}'" for where in ("object", "oldObject"))
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "resources": ["nodes"], "operations": ["UPDATE"]}
     validation = {"expression": f"!({given}) || ({had})", "message": f"{value} is not a team", "reason": "Forbidden"}
     cloud.create(f"{place}ies", {"metadata": {"name": name}, "spec": {"failurePolicy": "Fail", "matchConstraints": {"resourceRules": [rule]}, "validations": [validation]}})
     cloud.create(f"{place}ybindings", {"metadata": {"name": name}, "spec": {"policyName": name, "validationActions": ["Deny"]}})
-    labelled = f"/api/v1/nodes/{node}?dryRun=All", {"metadata": {"labels": {"team": value}}}
+
+    def is_active():
+        """Whether an administrator may not label any of the group's present nodes so."""
+        paths = [f"/api/v1/nodes/{node['metadata']['name']}?dryRun=All" for node in group.nodes()]
+        answers = [cloud.api("PATCH", path, {"metadata": {"labels": {"team": value}}}, content_type=MERGE) for path in paths]
+        return 403 in [answer.status_code for answer in answers]
+
     try:
         # The API server learns of policies a moment later, and the controller's first change would get past.
-        cloud.eventually(lambda: cloud.api("PATCH", *labelled, content_type="application/merge-patch+json").status_code == 403, what="the active policy")
+        support.eventually(is_active, message="the active policy")
         yield
     finally:
         for kind in ("ybindings", "ies"):
