@@ -87,9 +87,12 @@ pub(super) fn record_writes(key: &str, applied: &Applied, ctx: &Context, now: Ti
     for instance in removals.filter_map(|planned| planned.step.info().fields().instance).collect::<Vec<_>>() {
         state.lost_instances(key, |known| known.record_own(&instance));
     }
-    let effective = steps.filter(|(index, planned)| !report::had_no_effect(*index, &planned.step, applied));
+    let is_unchanged = |index, step: &Step| applied.unchanged_steps.contains(&index) && step.is_seen_by_watch();
+    let paced = steps.filter(|(index, PlannedStep { step, .. })| {
+        !report::had_no_effect(*index, step, applied) || is_unchanged(*index, step)
+    });
     state.group_writes(key, |writes| {
-        writes.record(effective.map(|(_, planned)| planned), now);
+        writes.record(paced.map(|(_, planned)| planned), now);
         if applied.is_complete() {
             writes.record_events(&applied.plan.events, now);
         }
@@ -102,6 +105,35 @@ mod tests {
     use crate::api::InstanceGroupSpec;
     use crate::controller::fake;
     use crate::plan::{NodeStep, Outcome, PlanBuilder};
+
+    /// Otherwise a watch that is late, or an entry that the controller must not touch, costs a read every 20 milliseconds.
+    #[tokio::test]
+    async fn step_that_finds_nothing_to_change_is_not_repeated_at_once() {
+        let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+        let test = fake::context(crate::k8s::fake::client(|call| panic!("unexpected call: {call:?}")));
+        let steps: [(Step, bool); 2] = [
+            (NodeStep::ClearSurge { node: "n".into(), since: Timestamp::UNIX_EPOCH }.into(), true),
+            // Auto Scaling refused it because of a scaling activity, which has a wait of its own.
+            (
+                NodeStep::EnterStandby { scaling_group: "asg".into(), instance: "i-1".into(), node: "n".into() }.into(),
+                false,
+            ),
+        ];
+        for (step, is_paced) in steps {
+            let plan = || {
+                let mut builder = PlanBuilder::with_outcome(Outcome::Converged);
+                builder.push(step.clone());
+                builder.build(&id, None)
+            };
+            let applied = Applied { steps_done: 1, unchanged_steps: vec![0], ..Applied::new(plan()) };
+            record_writes("team/web", &applied, &test.ctx, Timestamp::UNIX_EPOCH);
+            let mut again = plan();
+            test.ctx.planner.process_state.group_writes("team/web", |writes| {
+                writes.suppress_repeats(&mut again, "", std::time::Duration::from_secs(60), Timestamp::UNIX_EPOCH)
+            });
+            assert_eq!(again.steps.is_empty(), is_paced, "{step:?}");
+        }
+    }
 
     /// Otherwise the rotation takes the next node although AWS launches no replacement of this one.
     #[tokio::test]

@@ -137,6 +137,11 @@ impl Step {
         matches!(self, Step::Node(NodeStep::Terminate { .. } | NodeStep::EnterStandby { .. }))
     }
 
+    /// Whether a watch shows what it changes. While the watch is late, the step is planned again and finds nothing to change.
+    pub(crate) fn is_seen_by_watch(&self) -> bool {
+        matches!(self, Step::Join(_) | Step::Node(NodeStep::ClearSurge { .. } | NodeStep::ChangeNodeInPlace { .. }))
+    }
+
     /// Whether it only records something in the status.
     pub(crate) fn is_status_write(&self) -> bool {
         matches!(self, Step::Object(ObjectStep::UpdateStatus { .. }))
