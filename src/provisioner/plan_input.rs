@@ -89,8 +89,9 @@ pub struct PlanInput<'a, Resolved, State> {
 }
 
 impl<Resolved, State> PlanInput<'_, Resolved, State> {
-    /// Whether an IAM resource that was created then may not have propagated yet. Without a time it is old enough.
+    /// Whether an IAM resource that was created then may not have propagated yet. Without a time it is old enough. A
+    /// clock that is behind that of AWS must not delay anything for as long as it is behind.
     pub(crate) fn is_propagating(&self, created: Option<Timestamp>) -> bool {
-        created.is_some_and(|created| self.now.duration_since(created) < self.timing.iam_propagation)
+        created.is_some_and(|created| self.now.duration_since(created).abs() < self.timing.iam_propagation)
     }
 }

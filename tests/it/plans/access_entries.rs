@@ -57,6 +57,20 @@ fn plans_match_golden_files() {
     }
 }
 
+/// Otherwise a new group would wait for an hour.
+#[test]
+fn clock_that_is_behind_does_not_delay_a_new_group() {
+    let group = |created: Timestamp| {
+        converged().with(remove_scaling_group).with(|s| {
+            s.state.instance_profile.as_mut().expect("a profile").created = Some(created);
+        })
+    };
+    let creates = |scenario: &Scenario| step_names(&scenario.plan()).contains(&"CreateGroup");
+    let ahead = |seconds| timestamp(NOW) + SignedDuration::from_secs(seconds);
+    assert!(!creates(&group(ahead(2))), "the profile is new");
+    assert!(creates(&group(ahead(3600))), "the clock is an hour behind that of AWS");
+}
+
 #[test]
 fn access_entry_is_created_after_the_role() {
     let first = joining(ACCESS_ENTRIES_ONLY, AuthEntryState::Absent, AccessEntryState::Absent).with(|s| {
