@@ -2,6 +2,7 @@
 
 mod activities;
 mod auth_entries;
+mod policies;
 mod resources;
 mod roles;
 
