@@ -73,8 +73,10 @@ fn conflict_message(input: &PlanInput) -> Option<String> {
         return Some(format!("{what}; {remedy}"));
     }
     let what = ownership::foreign_resource(r, input.observed, input.status)?;
+    let tags: Vec<_> = r.ownership_tags.iter().map(|t| format!("{}={}", t.key, t.value)).collect();
     Some(format!(
-        "{what} already exists and does not provably belong to this group; set spec.eks.configuration.roleName, rename the InstanceGroup, or remove the existing resource"
+        "{what} already exists and does not provably belong to this group; if it belongs to this group, restore its tags {}; otherwise set spec.eks.configuration.roleName, rename the InstanceGroup, or remove the existing resource",
+        tags.join(", ")
     ))
 }
 
