@@ -28,7 +28,7 @@ use crate::boundaries::ConfigWarning;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active, without_live};
 use crate::controller::context::Context;
 use crate::controller::trigger::Trigger;
-use crate::lock::is_locked;
+use crate::lock::ConfigMapLock;
 use crate::rollout::policy_is_retained;
 use crate::util::lookup::Lookup;
 
@@ -89,11 +89,11 @@ async fn load_beside_watch(
 
 /// Stores what the watch returned, and the lock at once: one that is set and then deleted during a load counts as well.
 async fn set_live(ctx: &Context, live: Lookup<ConfigMap>) {
-    // A lock is not lifted by the deletion of the ConfigMap, whose content stays active as well.
-    if let Some(map) = live.as_present() {
-        let locked = is_locked(map.annotations());
-        *ctx.stores.config_map_locked.write().expect("lock is not poisoned") = locked;
-    }
+    ctx.stores.set_config_map_lock(|lock| match live.as_present() {
+        Some(map) => ConfigMapLock::of(map.annotations()),
+        // A lock is not lifted by the deletion of the ConfigMap, whose content stays active as well.
+        None => lock.after_deletion(),
+    });
     *ctx.stores.config_map.lock().await = live;
 }
 

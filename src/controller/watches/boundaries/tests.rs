@@ -339,12 +339,15 @@ async fn deleted_config_map_does_not_lift_its_lock() {
         map.metadata.annotations = value.map(|value| [(annotation::LOCK_UPGRADES.to_owned(), value.to_owned())].into());
         Lookup::Present(map)
     };
-    for (live, expected) in
-        [(Lookup::Absent, false), (locked(Some("true")), true), (Lookup::Absent, true), (locked(None), false)]
-    {
+    for (live, expected) in [
+        (Lookup::Absent, ConfigMapLock::None),
+        (locked(Some("true")), ConfigMapLock::Present),
+        (Lookup::Absent, ConfigMapLock::Deleted),
+        (locked(None), ConfigMapLock::None),
+    ] {
         set_live(&ctx, live).await;
         tokio::time::timeout(Duration::from_secs(5), reload(&ctx)).await.expect("no edit waits");
-        assert_eq!(ctx.stores.is_config_map_locked(), expected);
+        assert_eq!(ctx.stores.config_map_lock(), expected);
     }
 }
 
@@ -374,7 +377,7 @@ async fn lock_of_a_config_map_that_is_deleted_during_a_load_holds() {
         let loaded = tokio::time::timeout(Duration::from_secs(20), loaded).await.expect("no edit waits");
         assert_eq!(loaded.expect("the watch goes on").1, is_edited_again);
     }
-    assert!(ctx.stores.is_config_map_locked());
+    assert_eq!(ctx.stores.config_map_lock(), ConfigMapLock::Deleted);
 }
 
 /// An admin whose edit has no effect sees it there, also long after the event is gone.
