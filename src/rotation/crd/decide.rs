@@ -119,7 +119,7 @@ pub(crate) enum CrdStrategyState {
 pub(crate) mod state {
     /// The resource is about to be submitted, or is active.
     pub(crate) const SUBMITTED: &str = "Submitted";
-    /// The resource failed. The retry is counted, and the resource is submitted again.
+    /// The resource failed and the retry is counted, or it is of an earlier upgrade. It is deleted and submitted again.
     pub(crate) const RETRYING: &str = "Retrying";
     /// The resource reported success.
     pub(crate) const SUCCEEDED: &str = "Succeeded";
@@ -296,7 +296,8 @@ fn resource_present(input: &CrdStrategyInput, resource: &StrategyResource) -> Cr
         // A resource that ended before the nodes became outdated has not replaced them.
         ResourcePhase::Succeeded | ResourcePhase::Failed if is_stale(input, resource, recorded.is_some()) => {
             in_progress(
-                vec![input.record_progress(0, state::SUBMITTED, None), delete_action(resource)],
+                // As for a retry: after a restart it is still to be deleted, and is no failure of this upgrade.
+                vec![input.record_progress(0, state::RETRYING, Some(&resource.uid)), delete_action(resource)],
                 format!("{resource_name} belongs to an earlier upgrade and is deleted first"),
             )
         }
