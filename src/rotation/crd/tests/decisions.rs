@@ -616,7 +616,7 @@ fn resource_is_observed_until_it_ends() {
     };
     let of = |state: &str| Some(Some(state.to_owned()));
     assert_eq!(recorded(vec![active(DESIRED)]), of(state::SUBMITTED));
-    assert_eq!(recorded(vec![resource(DESIRED, "u1", ResourcePhase::Succeeded)]), of(state::SUCCEEDED));
+    assert_eq!(recorded(vec![resource(DESIRED, "u1", ResourcePhase::Succeeded)]), Some(None), "the upgrade is over");
     assert_eq!(recorded(vec![resource(DESIRED, "u1", ResourcePhase::Failed)]), of(state::FAILED));
     assert_eq!(recorded(vec![active("up-20260101000000-2")]), None, "the record stays");
     assert_eq!(recorded(vec![]), Some(None), "it is cleared");
