@@ -203,6 +203,30 @@ fn switched_to_rolling_update(view: impl FnOnce(StrategyResource) -> StrategySta
     })
 }
 
+/// Other groups would begin beside the resource, which replaces nodes until it ends.
+#[test]
+fn active_resource_uses_the_budget_after_the_strategy_changed() {
+    let uses = |scenario: Scenario| {
+        let usage = scenario.plan().node_usage.expect("a usage");
+        assert_eq!(usage.batch, None, "no resource is submitted");
+        (usage.unavailable, usage.in_progress.contains("batch"))
+    };
+    assert_eq!(uses(switched_to_rolling_update(|resource| StrategyState::Left(Some(resource)))), (2, true));
+    assert_eq!(uses(switched_to_rolling_update(|_| StrategyState::Left(None))), (0, false), "it has ended");
+    assert_eq!(uses(switched_to_rolling_update(|_| StrategyState::Forbidden("no".into()))), (2, true));
+    let without_reads = |is_broken: bool| {
+        switched_to_rolling_update(|_| StrategyState::Left(None)).with(|s| {
+            s.state.strategy_state = None;
+            if is_broken {
+                let error = SpecError::invalid("spec.strategy.crd.statusJSONPath", "x", "is wrong", "correct it");
+                s.resolved.broken.push(&[Part::Rotation], error);
+            }
+        })
+    };
+    assert_eq!(uses(without_reads(true)), (2, true), "what is not read may replace nodes");
+    assert_eq!(uses(without_reads(false)), (0, false), "the status names no resource");
+}
+
 /// Otherwise two controllers would drain nodes of one group at the same time.
 #[test]
 fn strategy_change_waits_for_active_resource() {
