@@ -28,6 +28,33 @@ pub enum LockHolder {
     /// The ConfigMap of the boundaries.
     #[strum(to_string = "the instance-manager ConfigMap")]
     ConfigMap,
+    /// The ConfigMap of the boundaries, which was deleted with the lock.
+    #[strum(to_string = "the instance-manager ConfigMap that was deleted (create it again without the annotation)")]
+    DeletedConfigMap,
+}
+
+/// The lock of the ConfigMap, which outlives the ConfigMap.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum ConfigMapLock {
+    /// The ConfigMap does not lock.
+    #[default]
+    None,
+    /// The ConfigMap has the annotation.
+    Present,
+    /// The ConfigMap had the annotation when it was deleted.
+    Deleted,
+}
+
+impl ConfigMapLock {
+    /// The lock of a ConfigMap that exists, and has these annotations.
+    pub(crate) fn of(annotations: &BTreeMap<String, String>) -> Self {
+        if is_locked(annotations) { ConfigMapLock::Present } else { ConfigMapLock::None }
+    }
+
+    /// The same after the ConfigMap was deleted.
+    pub(crate) fn after_deletion(self) -> Self {
+        if self == ConfigMapLock::None { self } else { ConfigMapLock::Deleted }
+    }
 }
 
 /// Which of the three objects carry the lock.
@@ -38,7 +65,7 @@ pub(crate) struct Locks {
     /// The lock is on its Namespace.
     pub namespace: bool,
     /// The lock is on the ConfigMap.
-    pub config_map: bool,
+    pub config_map: ConfigMapLock,
 }
 
 impl Locks {
@@ -47,7 +74,7 @@ impl Locks {
         Locks {
             group: self.group && counted.group,
             namespace: self.namespace && counted.namespace,
-            config_map: self.config_map && counted.config_map,
+            config_map: if counted.config_map == ConfigMapLock::None { counted.config_map } else { self.config_map },
         }
     }
 
@@ -56,7 +83,8 @@ impl Locks {
         LockHolder::iter().find(|holder| match holder {
             LockHolder::Group => self.group,
             LockHolder::Namespace => self.namespace,
-            LockHolder::ConfigMap => self.config_map,
+            LockHolder::ConfigMap => self.config_map == ConfigMapLock::Present,
+            LockHolder::DeletedConfigMap => self.config_map == ConfigMapLock::Deleted,
         })
     }
 
@@ -87,7 +115,7 @@ mod tests {
 
     #[test]
     fn lock_that_does_not_count_is_none() {
-        let all = Locks { group: true, namespace: true, config_map: true };
+        let all = Locks { group: true, namespace: true, config_map: ConfigMapLock::Present };
         let counted = Locks { namespace: false, ..all };
         assert_eq!(Locks { namespace: true, ..Locks::default() }.only(counted).holder(), None);
         assert_eq!(all.only(counted), counted);
@@ -96,7 +124,7 @@ mod tests {
 
     #[test]
     fn group_is_named_before_namespace_and_config_map() {
-        let all = Locks { group: true, namespace: true, config_map: true };
+        let all = Locks { group: true, namespace: true, config_map: ConfigMapLock::Present };
         assert_eq!(all.holder(), Some(LockHolder::Group));
         let name = annotation::LOCK_UPGRADES;
         let namespace = Locks { group: false, ..all };
@@ -104,5 +132,15 @@ mod tests {
         let map = Locks { namespace: false, ..namespace };
         assert_eq!(map.describe(), Some(format!("the annotation {name} on the instance-manager ConfigMap")));
         assert_eq!(Locks::default().describe(), None);
+    }
+
+    /// An admin would look for the annotation on an object that does not exist.
+    #[test]
+    fn lock_of_a_deleted_config_map_names_the_deletion_and_the_remedy() {
+        let deleted = Locks { config_map: ConfigMapLock::Present.after_deletion(), ..Locks::default() };
+        let text = deleted.describe().expect("a lock");
+        assert!(text.contains("that was deleted (create it again without the annotation)"), "{text}");
+        let unlocked = Locks { config_map: ConfigMapLock::None.after_deletion(), ..Locks::default() };
+        assert_eq!(unlocked.describe(), None);
     }
 }

@@ -317,7 +317,7 @@ impl TemplateStatus {
 #[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "camelCase", default)]
 pub struct StrategyProgress {
-    /// The resource is in this state: Submitted (created or about to be), Retrying (failed and being created again),
+    /// The resource is in this state: Submitted (created or about to be), Retrying (ended and being created again),
     /// Succeeded, Failed (retries used up) or Gone (deleted by another actor too often).
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub state: Option<String>,

@@ -12,9 +12,10 @@ impl Apply for StrategyStep {
             StrategyStep::CreateStrategyResource { kind, namespace, object, .. } => {
                 match kube.create_strategy_resource(kind, namespace, object.expose()).await {
                     Ok(Some(uid)) => return Ok(StepOutcome::StrategyResourceCreated(uid)),
+                    Ok(None) => {}
                     // The name exists: an earlier create succeeded and its response was lost, or the resource belongs to
                     // another owner. The next pass reads it and decides.
-                    Ok(None) | Err(KubeError::Conflict { .. }) => {}
+                    Err(KubeError::Conflict { .. }) => return Ok(StepOutcome::Unchanged),
                     Err(error) => return Err(StepError::Kube(error)),
                 }
             }

@@ -14,8 +14,10 @@ use crate::aws::nodegroup::NodegroupName;
 use crate::k8s::{KubeClient, fake};
 use crate::plan::{
     EksStep, InPlaceChange, InPlaceRecord, JoinStep, NodeStep, NodegroupStep, ObjectStep, Pin, PodRef, StalledReason,
-    UncordonReason, blocked_plan,
+    StrategyStep, UncordonReason, blocked_plan,
 };
+use crate::rotation::crd::ResourceKind;
+use crate::util::redact::Redacted;
 
 /// Applies steps while the rollout blocks the group for this reason. Returns the error and the writes.
 async fn apply_blocked(steps: Vec<NodeStep>, rollout_block: Option<&str>) -> (Option<String>, Vec<String>) {
@@ -143,6 +145,39 @@ async fn refused_step_blocks_only_steps_that_depend_on_it() {
     };
     let (applied, _) = apply_steps(steps(), None, lost).await;
     assert!(!applied.is_complete() && applied.steps_done == 0, "it is unknown whether it was done: {applied:?}");
+}
+
+/// Two groups submit a resource of one name at the same moment. An event of the second would name the other's resource.
+#[tokio::test]
+async fn resource_that_another_group_has_created_is_not_reported_as_submitted() {
+    let object = json!({"kind": "Workflow", "apiVersion": "argoproj.io/v1", "metadata": {"name": "a-3", "uid": "u-1"}});
+    let metadata = json!({"kind": "PartialObjectMetadata", "apiVersion": "meta.k8s.io/v1", "metadata": {"name": "x"}});
+    let text = |text: &str| text.to_owned();
+    let kind = || ResourceKind {
+        group: text("argoproj.io"),
+        version: text("v1"),
+        kind: text("Workflow"),
+        plural: text("workflows"),
+    };
+    let step = || StrategyStep::CreateStrategyResource {
+        kind: kind(),
+        namespace: text("team"),
+        name: text("a-3"),
+        object: Redacted::new(object.clone()),
+    };
+    let answer = |code: u16| {
+        let (created, read) = (object.clone(), metadata.clone());
+        move |call: &fake::Call| match call.method.as_str() {
+            "POST" if code == 201 => (201, created.clone()),
+            "POST" => fake::failure(code, "AlreadyExists", "it exists"),
+            _ => (200, read.clone()),
+        }
+    };
+    let (applied, writes) = apply_steps(vec![step()], None, answer(201)).await;
+    assert_eq!((applied.created_strategy_uid.as_deref(), applied.unchanged_steps), (Some("u-1"), vec![]), "{writes:?}");
+    let (applied, writes) = apply_steps(vec![step()], None, answer(409)).await;
+    assert_eq!((applied.error.is_none(), applied.steps_done, writes.len()), (true, 1, 1), "{:?}", applied.error);
+    assert_eq!((applied.created_strategy_uid, applied.unchanged_steps), (None, vec![0]));
 }
 
 fn team_change(instance: &str, team: &str) -> InPlaceChange {

@@ -24,7 +24,7 @@ use crate::controller::quota_grants::{AmountsByGroup, QuotaGrants, with_grant};
 use crate::index::groups::GroupIndex;
 use crate::index::rollout::RolloutState;
 use crate::index::spot::Recommendations;
-use crate::lock::{Locks, is_locked};
+use crate::lock::{ConfigMapLock, Locks, is_locked};
 use crate::rollout::StoredRevision;
 use crate::util::lookup::Lookup;
 
@@ -92,7 +92,7 @@ pub(crate) struct Stores {
     /// Held while the boundaries are loaded from the ConfigMap.
     pub reload_mutex: tokio::sync::Mutex<()>,
     /// Whether the ConfigMap has the annotation `lock-upgrades`, or had it when it was deleted.
-    pub config_map_locked: RwLock<bool>,
+    config_map_lock: RwLock<ConfigMapLock>,
     /// Held while a revision of the ConfigMap is stored.
     pub revision_mutex: tokio::sync::Mutex<()>,
     /// `mapRoles` of kube-system/aws-auth, parsed once for each version.
@@ -130,7 +130,7 @@ impl Stores {
             unstored_boundaries: Mutex::default(),
             boundaries_reported: AtomicBool::default(),
             reload_mutex: tokio::sync::Mutex::default(),
-            config_map_locked: RwLock::default(),
+            config_map_lock: RwLock::default(),
             revision_mutex: tokio::sync::Mutex::default(),
             map_roles: RwLock::default(),
             aws_auth_size: Mutex::default(),
@@ -282,12 +282,18 @@ impl Stores {
         group: &InstanceGroup,
         namespace: Option<&BTreeMap<String, String>>,
     ) -> Option<String> {
-        Locks { config_map: false, ..self.locks(group, namespace) }.describe()
+        Locks { config_map: ConfigMapLock::None, ..self.locks(group, namespace) }.describe()
     }
 
-    /// Whether the ConfigMap locks all groups.
-    pub(super) fn is_config_map_locked(&self) -> bool {
-        *self.config_map_locked.read().expect("lock is not poisoned")
+    /// The lock of the ConfigMap, which is one for all groups.
+    pub(super) fn config_map_lock(&self) -> ConfigMapLock {
+        *self.config_map_lock.read().expect("lock is not poisoned")
+    }
+
+    /// Changes the lock of the ConfigMap, by what it was before.
+    pub(crate) fn set_config_map_lock(&self, change: impl FnOnce(ConfigMapLock) -> ConfigMapLock) {
+        let mut lock = self.config_map_lock.write().expect("lock is not poisoned");
+        *lock = change(*lock);
     }
 
     /// The locks that the caches show for a group.
@@ -295,7 +301,7 @@ impl Stores {
         Locks {
             group: self.is_group_locked(group, namespace, group.annotations()),
             namespace: namespace.is_some_and(is_locked) && self.is_namespace_lockable(group),
-            config_map: *self.config_map_locked.read().expect("lock is not poisoned"),
+            config_map: self.config_map_lock(),
         }
     }
 
@@ -338,7 +344,7 @@ impl Stores {
         Locks {
             group: self.is_group_locked(group, namespace.as_deref().map(ResourceExt::annotations), &annotations),
             namespace: self.is_namespace_lockable(group),
-            config_map: true,
+            config_map: ConfigMapLock::Present,
         }
     }
 

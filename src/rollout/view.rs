@@ -12,6 +12,7 @@ use crate::api::{
 };
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::boundaries::{Boundaries, ConfigErrors, ROLLOUT_KEY, RolloutPolicy, Wave, content_hash};
+use crate::lock::ConfigMapLock;
 use crate::util::text::shorten;
 
 use super::closed_waves::ClosedWaves;
@@ -296,11 +297,17 @@ impl RolloutView {
         Self::new(&all, active, None, cluster)
     }
 
-    /// The same while a lock of the ConfigMap keeps it from every further group. It is not the lock of each group, which its
-    /// wave would not wait for.
-    pub(crate) fn locked(mut self) -> Self {
-        self.config_problem =
-            Some(format!("the ConfigMap has the annotation {}; remove it to continue", annotation::LOCK_UPGRADES));
+    /// The same with the lock of the ConfigMap, which keeps it from every further group. It is not the lock of each group,
+    /// which its wave would not wait for.
+    pub(crate) fn with_lock(mut self, lock: ConfigMapLock) -> Self {
+        let name = annotation::LOCK_UPGRADES;
+        self.config_problem = match lock {
+            ConfigMapLock::None => self.config_problem,
+            ConfigMapLock::Present => Some(format!("the ConfigMap has the annotation {name}; remove it to continue")),
+            ConfigMapLock::Deleted => Some(format!(
+                "the ConfigMap had the annotation {name} when it was deleted; create it again without the annotation to continue"
+            )),
+        };
         self
     }
 

@@ -38,7 +38,7 @@ use crate::index::nodes;
 use crate::index::nodes::NodeIndex;
 use crate::index::process_state::ProcessState;
 use crate::k8s::{KubeClient, KubeError, call};
-use crate::lock::is_locked;
+use crate::lock::{ConfigMapLock, is_locked};
 use crate::rollout::{RevisionDecision, RolloutView};
 use crate::settings::Timing;
 use crate::util::lookup::Lookup;
@@ -141,28 +141,29 @@ impl ClusterSnapshot {
         let live_data = live.map(|map| map.data.unwrap_or_default());
         let were_configured = self.stores.groups.state().iter().any(|group| group.may_have_had_boundaries());
         let cluster = self.planner.settings.cluster_name.clone();
-        let activate = |stores: &Stores, data: Option<&ConfigMapData>, locked: bool| {
+        let activate = |stores: &Stores, data: Option<&ConfigMapData>, lock: ConfigMapLock| {
             let (active, _) = select_active(data, stored, were_configured);
             let active = Arc::new(active);
-            *stores.config_map_locked.write().expect("lock is not poisoned") = locked;
+            stores.set_config_map_lock(|_| lock);
             let view = match (&active.source, data) {
                 (BoundariesSource::Live, Some(data)) => {
                     RolloutView::of_content(revisions, live_data.as_ref(), data, &active, cluster.as_deref())
                 }
                 _ => RolloutView::new(revisions, &active, None, cluster.as_deref()),
             };
-            stores.rollout.set_view(view.map(|view| Arc::new(if locked { view.locked() } else { view })));
+            stores.rollout.set_view(view.map(|view| Arc::new(view.with_lock(lock))));
             count_running(stores);
             count_unavailable(stores, &self.planner.node_index);
             stores.boundaries.set(active);
         };
-        let is_live_locked = is_locked(&live_annotations);
+        let live_lock = ConfigMapLock::of(&live_annotations);
         match (&config, &self.live_stores) {
             (Some(config), Some(live_stores)) => {
-                activate(live_stores, live_data.as_ref(), is_live_locked);
-                activate(&self.stores, Some(&config.data), is_live_locked || is_locked(&config.annotations));
+                activate(live_stores, live_data.as_ref(), live_lock);
+                let lock = if is_locked(&config.annotations) { ConfigMapLock::Present } else { live_lock };
+                activate(&self.stores, Some(&config.data), lock);
             }
-            _ => activate(&self.stores, live_data.as_ref(), is_live_locked),
+            _ => activate(&self.stores, live_data.as_ref(), live_lock),
         }
     }
 

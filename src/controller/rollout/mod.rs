@@ -154,7 +154,7 @@ async fn read(
             tracing::warn!(%error, "cannot store that image aliases follow AWS again");
         }
     }
-    let view = view.map(|view| Arc::new(if ctx.stores.is_config_map_locked() { view.locked() } else { view }));
+    let view = view.map(|view| Arc::new(view.with_lock(ctx.stores.config_map_lock())));
     Ok((view, stored))
 }
 

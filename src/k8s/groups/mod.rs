@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::error::call;
 use super::{EventKind, EventTarget, FIELD_MANAGER, KubeError, KubeEvent};
 use crate::api::names::{CONFIG_MAP, FINALIZER, GROUP, VERSION};
-use crate::lock::{Locks, is_locked};
+use crate::lock::{ConfigMapLock, Locks, is_locked};
 
 const MAX_NOTE_BYTES: usize = 1024;
 
@@ -219,7 +219,7 @@ pub(super) async fn locks(
     Ok(Locks {
         group: has_lock(&group.metadata),
         namespace: has_lock(&namespace.metadata),
-        config_map: map.is_some_and(|map| has_lock(&map.metadata)),
+        config_map: map.map_or(ConfigMapLock::None, |map| ConfigMapLock::of(map.annotations())),
     })
 }
 

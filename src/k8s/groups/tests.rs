@@ -214,7 +214,7 @@ async fn lock_is_read_from_each_of_three_objects() {
         (client_with_locks("", "", Some("true")), [false, false, true]),
     ] {
         let locks = locks(&client, "team", "web", "im").await.unwrap();
-        assert_eq!([locks.group, locks.namespace, locks.config_map], expected);
+        assert_eq!([locks.group, locks.namespace, locks.config_map == ConfigMapLock::Present], expected);
     }
 }
 

@@ -119,9 +119,9 @@ pub(crate) enum CrdStrategyState {
 pub(crate) mod state {
     /// The resource is about to be submitted, or is active.
     pub(crate) const SUBMITTED: &str = "Submitted";
-    /// The resource failed. The retry is counted, and the resource is submitted again.
+    /// The resource failed and the retry is counted, or it is of an earlier upgrade. It is deleted and submitted again.
     pub(crate) const RETRYING: &str = "Retrying";
-    /// The resource reported success.
+    /// The resource reported success, and nodes were outdated.
     pub(crate) const SUCCEEDED: &str = "Succeeded";
     /// The resource ended while nodes were outdated, and has no retries left.
     pub(crate) const FAILED: &str = "Failed";
@@ -135,9 +135,13 @@ pub(crate) fn is_unfinished(status: &InstanceGroupStatus) -> bool {
     matches!(state, Some(state::SUBMITTED | state::RETRYING | state::FAILED | state::GONE))
 }
 
-/// The status fields that end an upgrade: the next one to the same version begins without the retries of this one.
-pub(crate) fn forgotten_retries(status: &InstanceGroupStatus) -> Option<(&'static str, Value)> {
-    status.strategy_retry_count.filter(|count| *count > 0).map(|_| ("strategyRetryCount", json!(0)))
+/// The status fields that end an upgrade: the next one to the same version begins without the retries of this one, and
+/// without its success, which would make it a retry.
+pub(crate) fn forgotten_upgrade(status: &InstanceGroupStatus) -> impl Iterator<Item = (&'static str, Value)> {
+    let retries = status.strategy_retry_count.filter(|count| *count > 0).map(|_| ("strategyRetryCount", json!(0)));
+    let has_succeeded = |p: &&StrategyProgress| p.state.as_deref() == Some(state::SUCCEEDED);
+    let success = status.strategy_progress.as_ref().filter(has_succeeded);
+    retries.into_iter().chain(success.map(|_| ("strategyProgress", json!(StrategyProgress::default()))))
 }
 
 /// Whether the status records a resource that replaces nodes.
@@ -296,7 +300,8 @@ fn resource_present(input: &CrdStrategyInput, resource: &StrategyResource) -> Cr
         // A resource that ended before the nodes became outdated has not replaced them.
         ResourcePhase::Succeeded | ResourcePhase::Failed if is_stale(input, resource, recorded.is_some()) => {
             in_progress(
-                vec![input.record_progress(0, state::SUBMITTED, None), delete_action(resource)],
+                // As for a retry: after a restart it is still to be deleted, and is no failure of this upgrade.
+                vec![input.record_progress(0, state::RETRYING, Some(&resource.uid)), delete_action(resource)],
                 format!("{resource_name} belongs to an earlier upgrade and is deleted first"),
             )
         }
@@ -376,9 +381,8 @@ fn nothing_outdated(input: &CrdStrategyInput, resource: &StrategyResource) -> Cr
     let has_ended = |p: &StrategyProgress| p.state.as_deref().is_none_or(|state| state == state::SUCCEEDED);
     let state = match (&resource.phase, input.recorded_progress()) {
         (ResourcePhase::Active(_) | ResourcePhase::Unreadable(_), _) => state::SUBMITTED,
-        // The record is about another resource, which has ended.
-        (ResourcePhase::Succeeded | ResourcePhase::Failed, None) => return nothing_recorded(),
-        (ResourcePhase::Succeeded, Some(_)) => state::SUCCEEDED,
+        // The record is about another resource, which has ended, or the upgrade has.
+        (ResourcePhase::Succeeded, _) | (ResourcePhase::Failed, None) => return nothing_recorded(),
         // It failed before this controller submitted anything.
         (ResourcePhase::Failed, Some(recorded)) if has_ended(&recorded) => return done(),
         (ResourcePhase::Failed, Some(_)) => state::FAILED,

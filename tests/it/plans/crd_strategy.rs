@@ -168,6 +168,32 @@ fn only_a_resource_that_exists_uses_the_budget() {
     assert_eq!(uses(unread), 2, "what cannot be read may replace nodes");
 }
 
+/// A removed subnet returns and is removed again: the second upgrade has the resource name of the first. With `maxRetries: 0`,
+/// it would fail without a submission.
+#[test]
+fn upgrade_that_ended_is_no_attempt_of_a_later_one_of_its_name() {
+    let no_retries = CRD.replace("maxRetries: 1", "maxRetries: 0");
+    let recorded = |scenario: Scenario, progress: Value| {
+        with_records(scenario)
+            .with_spec(&no_retries)
+            .with(|s| s.status.strategy_progress = serde_json::from_value(progress).expect("progress"))
+    };
+    let succeeded = || json!({"state": "Succeeded", "uid": "uid-9"});
+    let seen = || with_resource_phase(Some(ResourcePhase::Succeeded));
+    for ended in [
+        recorded(with_all_nodes_updated(with_outdated_nodes()), succeeded()),
+        recorded(with_all_nodes_updated(seen()), json!({"state": "Submitted", "uid": "uid-9"})),
+    ] {
+        assert_eq!(ended.plan().status_update.fields["strategyProgress"], json!({}), "the record is cleared");
+    }
+    let idle = recorded(with_all_nodes_updated(with_outdated_nodes()), json!({}));
+    assert!(!needs_observation(&idle.status, 0));
+    assert!(!idle.plan().status_update.fields.contains_key("strategyProgress"), "once is enough");
+    let again = recorded(seen(), json!({})).plan();
+    let names: Vec<_> = again.steps.iter().map(|s| s.step.name()).collect();
+    assert_eq!(names, ["UpdateStatus", "DeleteStrategyResource"], "{:?}", again.outcome);
+}
+
 /// The spec names `rollingUpdate` again; `view` is how the controller observes the resource that it submitted before.
 fn switched_to_rolling_update(view: impl FnOnce(StrategyResource) -> StrategyState) -> Scenario {
     with_records(with_resource_phase(active())).with(|s| {
@@ -175,6 +201,30 @@ fn switched_to_rolling_update(view: impl FnOnce(StrategyResource) -> StrategySta
         s.state.strategy_state = Some(view(resources.into_iter().next().expect("a resource")));
         s.resolved.desired.crd_strategy = None;
     })
+}
+
+/// Other groups would begin beside the resource, which replaces nodes until it ends.
+#[test]
+fn active_resource_uses_the_budget_after_the_strategy_changed() {
+    let uses = |scenario: Scenario| {
+        let usage = scenario.plan().node_usage.expect("a usage");
+        assert_eq!(usage.batch, None, "no resource is submitted");
+        (usage.unavailable, usage.in_progress.contains("batch"))
+    };
+    assert_eq!(uses(switched_to_rolling_update(|resource| StrategyState::Left(Some(resource)))), (2, true));
+    assert_eq!(uses(switched_to_rolling_update(|_| StrategyState::Left(None))), (0, false), "it has ended");
+    assert_eq!(uses(switched_to_rolling_update(|_| StrategyState::Forbidden("no".into()))), (2, true));
+    let without_reads = |is_broken: bool| {
+        switched_to_rolling_update(|_| StrategyState::Left(None)).with(|s| {
+            s.state.strategy_state = None;
+            if is_broken {
+                let error = SpecError::invalid("spec.strategy.crd.statusJSONPath", "x", "is wrong", "correct it");
+                s.resolved.broken.push(&[Part::Rotation], error);
+            }
+        })
+    };
+    assert_eq!(uses(without_reads(true)), (2, true), "what is not read may replace nodes");
+    assert_eq!(uses(without_reads(false)), (0, false), "the status names no resource");
 }
 
 /// Otherwise two controllers would drain nodes of one group at the same time.

@@ -1,6 +1,7 @@
 //! BoundariesRevisions that are deleted, refused, stored by a user, or cannot be read.
 
 use super::*;
+use crate::lock::ConfigMapLock;
 
 /// A ConfigMap with an image, and a policy of one wave.
 fn map(image: &str) -> BTreeMap<String, String> {
@@ -262,6 +263,15 @@ fn poll_does_not_replace_a_newer_rollout() {
     assert_eq!(phase(), RolloutPhase::Assessing, "the edit");
 }
 
+/// An admin would look for the annotation on a ConfigMap that does not exist.
+#[test]
+fn rollout_with_the_lock_of_a_deleted_config_map_names_the_remedy() {
+    let problem = |lock| open_rollout("waves: [{name: all}]").with_lock(lock).config_problem.unwrap_or_default();
+    let deleted = problem(ConfigMapLock::Deleted);
+    assert!(deleted.contains("when it was deleted; create it again without the annotation"), "{deleted}");
+    assert!(problem(ConfigMapLock::Present).contains("remove it to continue"));
+}
+
 /// The ConfigMap is edited or locked, and loaded, before the API server has answered a poll. The groups must not decide by the
 /// answer, in which the wave of the revision before is open and the ConfigMap has no lock.
 #[tokio::test]
@@ -273,7 +283,8 @@ async fn poll_that_began_before_an_edit_does_not_replace_its_rollout() {
     let mut test = fake::context(crate::k8s::fake::client(move |call| match call.route() {
         ("GET", path) if path.ends_with("/boundariesrevisions") => {
             if let Some(ctx) = loads.lock().unwrap().as_ref() {
-                ctx.stores.rollout.set_view(Some(Arc::new(open_rollout("waves: [{name: edited}]").locked())));
+                let edited = open_rollout("waves: [{name: edited}]").with_lock(ConfigMapLock::Present);
+                ctx.stores.rollout.set_view(Some(Arc::new(edited)));
             }
             (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
         }

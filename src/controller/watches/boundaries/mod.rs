@@ -28,8 +28,9 @@ use crate::boundaries::ConfigWarning;
 use crate::boundaries::active::{ActiveBoundaries, BoundariesSource, ConfigMapData, select_active, without_live};
 use crate::controller::context::Context;
 use crate::controller::trigger::Trigger;
-use crate::lock::is_locked;
+use crate::lock::ConfigMapLock;
 use crate::rollout::policy_is_retained;
+use crate::util::lookup::Lookup;
 
 /// Watches the ConfigMap and never returns. Each edit enqueues every group. What the API server does not store, or does
 /// not allow to read, is tried again every minute.
@@ -44,7 +45,7 @@ pub(crate) async fn watch(client: Client, trigger: Trigger) {
             is_edited = tokio::select! {
                 edited = next_object(&mut stream, CONFIG_MAP) => {
                     let Some(live) = edited else { return };
-                    *ctx.stores.config_map.lock().await = live;
+                    set_live(&ctx, live).await;
                     true
                 }
                 () = tokio::time::sleep(retry_interval) => false,
@@ -79,11 +80,21 @@ async fn load_beside_watch(
         tokio::select! {
             loaded = &mut load => return Some((loaded.ok()?, is_edited_again)),
             edited = next_object(stream, CONFIG_MAP) => {
-                *ctx.stores.config_map.lock().await = edited?;
+                set_live(ctx, edited?).await;
                 is_edited_again = true;
             }
         }
     }
+}
+
+/// Stores what the watch returned, and the lock at once: one that is set and then deleted during a load counts as well.
+async fn set_live(ctx: &Context, live: Lookup<ConfigMap>) {
+    ctx.stores.set_config_map_lock(|lock| match live.as_present() {
+        Some(map) => ConfigMapLock::of(map.annotations()),
+        // A lock is not lifted by the deletion of the ConfigMap, whose content stays active as well.
+        None => lock.after_deletion(),
+    });
+    *ctx.stores.config_map.lock().await = live;
 }
 
 /// Tries again what the API server refused, and does nothing otherwise. Returns whether it activated an edit.
@@ -121,11 +132,6 @@ pub(crate) async fn reload(ctx: &Arc<Context>) {
 
 /// Loads the boundaries once. `reads`: whether this process could write when it began, so that it reads the stored revisions.
 async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
-    // A lock is not lifted by the deletion of the ConfigMap, whose content stays active as well.
-    if let Some(map) = live {
-        let locked = is_locked(map.annotations());
-        *ctx.stores.config_map_locked.write().expect("lock is not poisoned") = locked;
-    }
     let data = live.map(|m| m.data.clone().unwrap_or_default());
     // What is active stays, and the load is repeated. Meanwhile a valid edit can be loaded.
     let retry_later = || ctx.stores.boundaries_not_stored.store(true, Ordering::Release);

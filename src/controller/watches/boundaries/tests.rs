@@ -13,7 +13,6 @@ use crate::api::{BoundariesRevision, BoundariesRevisionSpec, RolloutPhase};
 use crate::aws::inventory::fake_aws::FakeAws;
 use crate::index::nodes::NodeIndex;
 use crate::plan::EventReason;
-use crate::util::lookup::Lookup;
 
 /// Another writer restores its own value each second, and the ConfigMap `instance-manager` is edited as often. An
 /// admin who sets the lock in an emergency would not notice a typing error.
@@ -340,13 +339,45 @@ async fn deleted_config_map_does_not_lift_its_lock() {
         map.metadata.annotations = value.map(|value| [(annotation::LOCK_UPGRADES.to_owned(), value.to_owned())].into());
         Lookup::Present(map)
     };
-    for (live, expected) in
-        [(Lookup::Absent, false), (locked(Some("true")), true), (Lookup::Absent, true), (locked(None), false)]
-    {
-        *ctx.stores.config_map.lock().await = live;
+    for (live, expected) in [
+        (Lookup::Absent, ConfigMapLock::None),
+        (locked(Some("true")), ConfigMapLock::Present),
+        (Lookup::Absent, ConfigMapLock::Deleted),
+        (locked(None), ConfigMapLock::None),
+    ] {
+        set_live(&ctx, live).await;
         tokio::time::timeout(Duration::from_secs(5), reload(&ctx)).await.expect("no edit waits");
-        assert_eq!(ctx.stores.is_config_map_locked(), expected);
+        assert_eq!(ctx.stores.config_map_lock(), expected);
     }
+}
+
+/// The API server does not store an edit yet. An admin locks everything meanwhile, and then the ConfigMap is deleted.
+#[tokio::test]
+async fn lock_of_a_config_map_that_is_deleted_during_a_load_holds() {
+    let (watch, mut edits) = futures::channel::mpsc::unbounded::<watcher::Result<Option<ConfigMap>>>();
+    let mut locked = config_map("maxSize", POLICY);
+    locked.metadata.annotations = Some([(annotation::LOCK_UPGRADES.to_owned(), "true".to_owned())].into());
+    let news = Arc::new(Mutex::new(vec![Some(locked), None]));
+    let ctx = context(crate::k8s::fake::client(move |call| match call.route() {
+        ("GET", path) if path.ends_with("boundariesrevisions") => {
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": []}))
+        }
+        ("POST", path) if path.ends_with("boundariesrevisions") => {
+            for found in news.lock().unwrap().drain(..) {
+                watch.unbounded_send(Ok(found)).expect("the watch goes on");
+            }
+            crate::k8s::fake::failure(500, "InternalError", "try again")
+        }
+        ("GET", _) => crate::k8s::fake::failure(404, "NotFound", "there is none"),
+        _ => crate::k8s::fake::failure(403, "Forbidden", "not now"),
+    }));
+    set_live(&ctx, Lookup::Present(config_map("maxSize", POLICY))).await;
+    for is_edited_again in [true, false] {
+        let loaded = load_beside_watch(&mut edits, true, &ctx);
+        let loaded = tokio::time::timeout(Duration::from_secs(20), loaded).await.expect("no edit waits");
+        assert_eq!(loaded.expect("the watch goes on").1, is_edited_again);
+    }
+    assert_eq!(ctx.stores.config_map_lock(), ConfigMapLock::Deleted);
 }
 
 /// An admin whose edit has no effect sees it there, also long after the event is gone.

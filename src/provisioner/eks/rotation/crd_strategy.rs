@@ -122,7 +122,7 @@ pub(crate) fn plan_strategy(
     let outdated = outdated_count(members);
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
     let (request, kind, resources) = match &input.observed.strategy_state {
-        None if !needs_observation(input.status, outdated) => return forget_retries(input, builder),
+        None if !needs_observation(input.status, outdated) => return forget_upgrade(input, builder),
         Some(StrategyState::Left(_)) => return,
         // What prevents a submission does not block a group that needs none.
         Some(StrategyState::Refused(_) | StrategyState::Forbidden(_) | StrategyState::Missing(_)) if outdated == 0 => {
@@ -168,7 +168,7 @@ pub(crate) fn plan_strategy(
         return builder.set_outcome_once(blocker);
     }
     if outdated == 0 && !resources.iter().any(StrategyResource::is_active) {
-        forget_retries(input, builder);
+        forget_upgrade(input, builder);
     }
     apply_decision(decision, request, kind, members, input.status, builder);
 }
@@ -187,7 +187,7 @@ pub(crate) fn superseded_outcome(
         }
         Some(StrategyState::Left(None)) => {
             builder.set_status("strategyProgress", StrategyProgress::default());
-            forget_retries(input, builder);
+            forget_upgrade(input, builder);
             None
         }
         Some(StrategyState::Forbidden(message)) => {
@@ -198,8 +198,8 @@ pub(crate) fn superseded_outcome(
     }
 }
 
-fn forget_retries(input: &PlanInput, builder: &mut PlanBuilder) {
-    let fields = decide::forgotten_retries(input.status).map(|(field, value)| (field.to_owned(), value));
+fn forget_upgrade(input: &PlanInput, builder: &mut PlanBuilder) {
+    let fields = decide::forgotten_upgrade(input.status).map(|(field, value)| (field.to_owned(), value));
     builder.status_update.fields.extend(fields);
 }
 

@@ -4,6 +4,7 @@ use crate::aws::{InstanceState, ScalingGroup};
 use crate::plan::{BATCH, NodeUsage};
 use crate::provisioner::eks::input::PlanInput;
 use crate::provisioner::eks::observed::StrategyState;
+use crate::provisioner::rejected_fields::Part;
 use crate::rotation::NodeInstance;
 use crate::rotation::crd::decide::{self, StrategyResource};
 
@@ -39,20 +40,24 @@ pub(super) fn node_usage(input: &PlanInput, group: &ScalingGroup, members: &[Nod
             usage.in_progress.insert(member.instance.id.clone());
         }
     }
-    if input.resolved.desired.crd_strategy.is_some() {
-        add_batch(input, members, &mut usage);
-    }
+    add_batch(input, members, &mut usage);
     usage
 }
 
-/// The resource of the strategy `crd` takes as many nodes at once as it likes.
+/// The resource of the strategy `crd` takes as many nodes at once as it likes. One that is active may be of a strategy that
+/// the spec no longer has.
 fn add_batch(input: &PlanInput, members: &[NodeInstance], usage: &mut NodeUsage) {
     let outdated = crd_strategy::outdated_count(members);
-    usage.batch = Some(outdated);
+    usage.batch = input.resolved.desired.crd_strategy.as_ref().map(|_| outdated);
     if may_replace_nodes(input) {
         usage.in_progress.insert(BATCH.to_owned());
         usage.unavailable = usage.unavailable.max(outdated);
     }
+}
+
+/// Whether the strategy is `crd`, or may be although it cannot be used.
+fn has_strategy(input: &PlanInput) -> bool {
+    input.resolved.desired.crd_strategy.is_some() || input.resolved.broken.contains(Part::Rotation)
 }
 
 /// Whether a resource of the strategy may replace nodes now. The status records a submission in advance, and the
@@ -61,6 +66,9 @@ fn add_batch(input: &PlanInput, members: &[NodeInstance], usage: &mut NodeUsage)
 fn may_replace_nodes(input: &PlanInput) -> bool {
     match &input.observed.strategy_state {
         Some(StrategyState::Seen { resources, .. }) => resources.iter().any(StrategyResource::is_active),
+        Some(StrategyState::Left(active)) => active.is_some(),
+        // The spec names another strategy, and the status no resource that could be read.
+        None if !has_strategy(input) => false,
         _ => decide::is_at_work(input.status),
     }
 }

@@ -198,13 +198,13 @@ fn actions_follow_from_resources_and_recorded_status() {
                 state::SUCCEEDED,
                 Some("u0"),
             ),
-            &["record 0 Submitted", "delete up-20260101000000-3 u1"],
+            &["record 0 Retrying", "delete up-20260101000000-3 u1"],
             "acted",
         ),
         (
             "failure of an earlier upgrade",
             scenario(desired(ResourcePhase::Failed)).with_recorded("up-20260101000000-2", 2, state::FAILED, Some("u0")),
-            &["record 0 Submitted", "delete up-20260101000000-3 u1"],
+            &["record 0 Retrying", "delete up-20260101000000-3 u1"],
             "acted",
         ),
         (
@@ -213,7 +213,7 @@ fn actions_follow_from_resources_and_recorded_status() {
                 rotate_at: Some(Timestamp::MAX),
                 ..scenario(desired(ResourcePhase::Succeeded)).with_recorded(DESIRED, 0, state::SUCCEEDED, Some("u1"))
             },
-            &["record 0 Submitted", "delete up-20260101000000-3 u1"],
+            &["record 0 Retrying", "delete up-20260101000000-3 u1"],
             "acted",
         ),
         (
@@ -616,7 +616,7 @@ fn resource_is_observed_until_it_ends() {
     };
     let of = |state: &str| Some(Some(state.to_owned()));
     assert_eq!(recorded(vec![active(DESIRED)]), of(state::SUBMITTED));
-    assert_eq!(recorded(vec![resource(DESIRED, "u1", ResourcePhase::Succeeded)]), of(state::SUCCEEDED));
+    assert_eq!(recorded(vec![resource(DESIRED, "u1", ResourcePhase::Succeeded)]), Some(None), "the upgrade is over");
     assert_eq!(recorded(vec![resource(DESIRED, "u1", ResourcePhase::Failed)]), of(state::FAILED));
     assert_eq!(recorded(vec![active("up-20260101000000-2")]), None, "the record stays");
     assert_eq!(recorded(vec![]), Some(None), "it is cleared");
@@ -651,6 +651,25 @@ fn resource_that_ended_unrecorded_belongs_to_an_earlier_upgrade() {
         again = again.with_recorded(DESIRED, 0, state::SUBMITTED, None);
         again.status["strategyProgress"] = json!({});
         let decision = again.decide();
-        assert_eq!(action_summaries(&decision), ["record 0 Submitted", "delete up-20260101000000-3 u1"]);
+        assert_eq!(action_summaries(&decision), ["record 0 Retrying", "delete up-20260101000000-3 u1"]);
+    }
+}
+
+/// A lock, an error or a restart may stop the pass between the record and the deletion. With `maxRetries: 0`, the upgrade
+/// would fail although nothing was submitted.
+#[test]
+fn leftover_resource_whose_deletion_was_stopped_is_deleted_next() {
+    for phase in [ResourcePhase::Succeeded, ResourcePhase::Failed] {
+        for rotate_at in [None, Some(Timestamp::UNIX_EPOCH + SignedDuration::from_mins(1))] {
+            let leftover = scenario(vec![resource(DESIRED, "u1", phase.clone())]);
+            let leftover = Scenario { max_retries: Some(0), rotate_at, ..leftover };
+            let leftover = leftover.with_recorded("up-20260101000000-2", 2, state::FAILED, Some("u0"));
+            let stopped = leftover.decide().actions[..1].to_vec();
+            let next = leftover.after_actions(&stopped);
+            let decision = next.decide();
+            assert_eq!(action_summaries(&decision).last().map(String::as_str), Some("delete up-20260101000000-3 u1"));
+            let deleted = next.after_actions(&decision.actions);
+            assert_eq!(action_summaries(&deleted.decide()), ["submit"], "{phase:?} {rotate_at:?}");
+        }
     }
 }
