@@ -612,3 +612,24 @@ async fn deleted_entry_of_a_role_that_a_profile_of_the_group_still_has_is_missin
     stub.update(|d| d.access_entries.push(AccessEntry { principal: arn.clone(), kind, created: None, tags: vec![] }));
     assert_eq!(missing("API", by_access_entry).await, none, "it is there");
 }
+
+/// A person granted the pods of the role before more, or marked its entry. No step removes such an entry, so that a plan
+/// to remove it would be repeated at once, forever.
+#[tokio::test]
+async fn entry_of_a_previous_role_that_a_person_changed_is_not_to_be_removed() {
+    let (stub, (id, _)) = (Arc::new(FakeAws::default()), group_with_own_role());
+    let (before, given) = ("arn:aws:iam::1:role/before", "arn:aws:iam::1:role/given");
+    let desired = desired::parse(&id, &fargate_spec(Some(given))).expect("a valid spec");
+    let references = References { cluster: Some(cluster("demo")), ..References::default() };
+    let status = serde_json::from_value(json!({"managed": {"authEntries": [before]}})).expect("a status");
+    let entry = AuthEntry::for_pods(before);
+    let with_group = AuthEntry { groups: [entry.groups.clone(), vec!["ops:view".into()]].concat(), ..entry.clone() };
+    let text = |entry: &AuthEntry| aws_auth::add_entries(None, std::slice::from_ref(entry)).unwrap().unwrap();
+    let with_key = text(&entry).replace("  username:", "  x-owner: platform\n  username:");
+    for (map_roles, unused) in [(text(&entry), vec![entry.clone()]), (with_key, vec![]), (text(&with_group), vec![])] {
+        let (fake, broken) = (FakeCluster::new(&stub).with_map_roles(&map_roles), RejectedFields::default());
+        let found = resolve_and_observe(&fake.observer(), desired.clone(), broken, &references, &status).await;
+        let (_, observed) = found.expect("the observed state").expect("a resolved group");
+        assert_eq!(observed.unused_auth_entries, unused, "{map_roles}");
+    }
+}

@@ -138,7 +138,8 @@ pub(crate) async fn role_of_deleted_group(
     Ok(found)
 }
 
-/// A role's aws-auth entry, if it has the content that the controller writes.
+/// A role's aws-auth entry, if it has the content that the controller writes. No step removes one that a person changed.
 pub(crate) fn present_auth_entry(o: &Observer<'_>, role_arn: &str) -> Option<AuthEntry> {
-    Some(AuthEntry::for_pods(role_arn)).filter(|entry| o.map_roles.entry_state(entry) == AuthEntryState::Present)
+    let is_present = |entry: &AuthEntry| o.map_roles.entry_state(entry) == AuthEntryState::Present;
+    Some(AuthEntry::for_pods(role_arn)).filter(|entry| is_present(entry) && !o.map_roles.is_modified(role_arn))
 }
