@@ -80,10 +80,12 @@ pub(crate) async fn observed_state(
     let previous = recorded.filter(|arn| **arn != r.role_arn);
     let is_aws_auth_readable = o.map_roles.problem().is_none();
     // As long as it cannot be parsed, every entry may be there.
-    let (unused, kept_auth_entries) = match is_aws_auth_readable {
+    let (unused, mut kept_auth_entries) = match is_aws_auth_readable {
         true => classify_previous_roles(o, &r.desired.id, previous, |arn, key| o.group_index.aws_auth_users(arn, key)),
         false => (Vec::new(), previous.cloned().collect()),
     };
+    // An entry that a person changed is removed once the change is undone.
+    kept_auth_entries.extend(unused.iter().copied().filter(|arn| o.map_roles.is_modified(arn)).cloned());
     let mut unused_auth_entries: Vec<_> = unused.into_iter().filter_map(|arn| present_auth_entry(o, arn)).collect();
     let (mut unused_access_entries, kept_access_entries) = previous_access_entries(o, r, status).await?;
     let roles = unused_auth_entries.iter().map(|entry| &entry.role_arn);

@@ -614,7 +614,7 @@ async fn deleted_entry_of_a_role_that_a_profile_of_the_group_still_has_is_missin
 }
 
 /// A person granted the pods of the role before more, or marked its entry. No step removes such an entry, so that a plan
-/// to remove it would be repeated at once, forever.
+/// to remove it would be repeated at once, forever. Without the record, the entry would stay after the change is undone.
 #[tokio::test]
 async fn entry_of_a_previous_role_that_a_person_changed_is_not_to_be_removed() {
     let (stub, (id, _)) = (Arc::new(FakeAws::default()), group_with_own_role());
@@ -626,10 +626,13 @@ async fn entry_of_a_previous_role_that_a_person_changed_is_not_to_be_removed() {
     let with_group = AuthEntry { groups: [entry.groups.clone(), vec!["ops:view".into()]].concat(), ..entry.clone() };
     let text = |entry: &AuthEntry| aws_auth::add_entries(None, std::slice::from_ref(entry)).unwrap().unwrap();
     let with_key = text(&entry).replace("  username:", "  x-owner: platform\n  username:");
-    for (map_roles, unused) in [(text(&entry), vec![entry.clone()]), (with_key, vec![]), (text(&with_group), vec![])] {
+    let of_others = text(&AuthEntry { username: "ops".into(), ..entry.clone() });
+    let changed = [with_key, text(&with_group), of_others].map(|text| (text, vec![], vec![before.to_owned()]));
+    for (map_roles, unused, kept) in [(text(&entry), vec![entry], vec![])].into_iter().chain(changed) {
         let (fake, broken) = (FakeCluster::new(&stub).with_map_roles(&map_roles), RejectedFields::default());
         let found = resolve_and_observe(&fake.observer(), desired.clone(), broken, &references, &status).await;
         let (_, observed) = found.expect("the observed state").expect("a resolved group");
-        assert_eq!(observed.unused_auth_entries, unused, "{map_roles}");
+        let found = (observed.unused_auth_entries, observed.kept_auth_entries);
+        assert_eq!(found, (unused, kept), "{map_roles}");
     }
 }
