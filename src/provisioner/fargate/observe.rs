@@ -337,6 +337,8 @@ pub(crate) struct RemainingResources {
     pub access_entries: Vec<AccessEntry>,
     /// The group's entries that no other group uses, and that stay because another profile uses the role.
     pub kept_entries: Vec<KeptEntry>,
+    /// ARNs of the roles whose entry in aws-auth stays because a person changed it.
+    pub modified_auth_entries: Vec<String>,
     /// Another group that must be deleted first.
     pub wait_for: Option<String>,
     /// Why the group's entries in aws-auth cannot be searched for, if they may exist.
@@ -368,6 +370,7 @@ pub(crate) async fn remaining_resources(
         aws_auth_entries: Vec::new(),
         access_entries: Vec::new(),
         kept_entries: Vec::new(),
+        modified_auth_entries: Vec::new(),
         wait_for: None,
         unreadable_aws_auth: None,
         queue_position: queue_position(o, id, cluster, status),
@@ -431,6 +434,9 @@ async fn read_remaining_entries(
         entries_to_remove(unreadable, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
     let unremovable = unreadable.first().zip(problem.as_ref());
     remaining.unreadable_aws_auth = unremovable.map(|(arn, problem)| join::unremovable_entry(arn, problem));
+    let modified = roles.iter().copied().filter(|arn| o.map_roles.is_modified(arn));
+    let (modified, _) =
+        entries_to_remove(modified, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
     let present = roles.into_iter().filter(|arn| present_auth_entry(o, arn).is_some());
     let (auth_roles, auth_wait) =
         entries_to_remove(present, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
@@ -451,6 +457,7 @@ async fn read_remaining_entries(
         }
     }
     let stays = |arn: &String| remaining.role_in_use.is_some() && Some(arn) == own;
+    remaining.modified_auth_entries = modified.into_iter().filter(|arn| !stays(arn)).cloned().collect();
     let is_kept = |arn: &String| stays(arn) || remaining.kept_entries.iter().any(|kept| kept.role_arn == *arn);
     let removed = auth_roles.into_iter().filter(|arn| !is_kept(arn));
     remaining.aws_auth_entries = removed.filter_map(|arn| present_auth_entry(o, arn)).collect();

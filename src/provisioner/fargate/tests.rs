@@ -12,7 +12,7 @@ use super::ownership::{OwnershipEvidence, RecordedOwner};
 use super::resolve::References;
 use super::{Fargate, desired, resolve_and_observe};
 use crate::api::names::tag;
-use crate::api::{GroupId, GroupObject, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, group_id};
+use crate::api::{Condition, GroupId, GroupObject, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, group_id};
 use crate::auth::access_entries::AccessEntryState;
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::fargate::{FargateProfile, FargateSelector, ProfileStatus};
@@ -634,5 +634,37 @@ async fn entry_of_a_previous_role_that_a_person_changed_is_not_to_be_removed() {
         let (_, observed) = found.expect("the observed state").expect("a resolved group");
         let found = (observed.unused_auth_entries, observed.kept_auth_entries);
         assert_eq!(found, (unused, kept), "{map_roles}");
+    }
+}
+
+/// A person changed the entry of a role. It outlives the group, and no user would know.
+#[tokio::test]
+async fn deletion_reports_the_entry_that_a_person_changed() {
+    let (stub, (id, _), settings) = (Arc::new(FakeAws::default()), group_with_own_role(), Settings::default());
+    let (id, before) = (GroupId { has_finalizer: true, ..id }, "arn:aws:iam::1:role/before");
+    let text = aws_auth::add_entries(None, &[AuthEntry::for_pods(before)]).unwrap().unwrap();
+    let changed = text.replace("  username:", "  x-owner: platform\n  username:");
+    let fake = FakeCluster::new(&stub).with_map_roles(&changed);
+    let status = json!({"fargate": {"cluster": "demo"}, "managed": {"authEntries": [before]}});
+    let mut status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+    for is_reported in [false, true] {
+        let request = DeleteRequest {
+            id: &id,
+            annotations: None,
+            spec: Some(fargate_spec(None)),
+            forbidden: vec![],
+            protected_by: None,
+            wrong_confirmation: None,
+            status: &status,
+            settings: &settings,
+        };
+        let plan = Fargate.plan_deletion(&fake.observer(), request).await.expect("a plan");
+        let is_removed = plan.steps.iter().any(|planned| planned.step.name() == "RemoveFinalizer");
+        assert_eq!((is_removed, plan.condition_updates.is_empty()), (is_reported, is_reported), "{plan:?}");
+        for update in plan.condition_updates {
+            assert_eq!(update.reason, "EntryModified");
+            assert!(update.message.contains(before), "{}", update.message);
+            status.conditions.push(Condition::new(update.condition_type, true, &update.reason, &update.message));
+        }
     }
 }

@@ -278,3 +278,21 @@ async fn entry_of_a_previous_role_that_a_person_changed_is_not_to_be_removed() {
         assert_eq!(found.recorded_auth_entries, [before], "it is removed when the edit is taken back: {map_roles}");
     }
 }
+
+/// A person changed the entry of a role. It outlives the group, and no user would know.
+#[tokio::test]
+async fn deletion_names_the_entry_that_a_person_changed() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let given = "arn:aws:iam::1:role/given";
+    let status = json!({"managed": {"authEntries": [given]}});
+    let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+    let text = aws_auth::add_entries(None, &[AuthEntry::for_nodes(given, false)]).unwrap().unwrap();
+    let changed = text.replace("  username:", "  x-owner: platform\n  username:");
+    for (map_roles, modified) in [(text, vec![]), (changed, vec![given.to_owned()])] {
+        let (id, names, tags) = (&resolved.desired.id, &resolved.names, &resolved.ownership_tags);
+        let cluster = FakeCluster::new(&stub).with_map_roles(&map_roles);
+        let found = remaining_resources(&cluster.observer(), id, names, tags, &status).await.expect("what remains");
+        assert_eq!(found.aws_auth_entries.is_empty(), !modified.is_empty(), "{map_roles}");
+        assert_eq!(found.modified_auth_entries, modified, "{map_roles}");
+    }
+}
