@@ -19,6 +19,8 @@ pub(crate) enum RetentionReason {
     TemplateInUse,
     /// A node group may run the nodes of other groups.
     NodegroupInUse,
+    /// A person changed a join entry.
+    EntryModified,
 }
 
 impl RetentionReason {
@@ -30,6 +32,7 @@ impl RetentionReason {
             RetentionReason::RoleInUse => "RoleInUse",
             RetentionReason::TemplateInUse => "TemplateInUse",
             RetentionReason::NodegroupInUse => "NodegroupInUse",
+            RetentionReason::EntryModified => "EntryModified",
         }
     }
 }
@@ -69,6 +72,14 @@ impl Retained {
             "keeping the node group {nodegroup}: it may also run the nodes of {groups}, because the Keiko controller shares it between groups of one name; delete it manually once no group needs it"
         );
         Retained { reason: RetentionReason::NodegroupInUse, message }
+    }
+
+    /// An entry in aws-auth that is not as the controller writes it.
+    pub(crate) fn modified_entry(role_arn: &str) -> Self {
+        let message = format!(
+            "keeping the entry of {role_arn} in the ConfigMap kube-system/aws-auth: it was changed after the controller wrote it; remove it manually once nothing needs it"
+        );
+        Retained { reason: RetentionReason::EntryModified, message }
     }
 
     /// Resources whose ownership tags were removed; `what` names them.

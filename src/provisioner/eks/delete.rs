@@ -75,6 +75,8 @@ pub struct DeleteInput<'a> {
     pub access_entries: &'a [AccessEntry],
     /// The controller's entries that stay because others use the role.
     pub kept_entries: &'a [KeptEntry],
+    /// ARNs of the roles whose entry in aws-auth stays because a person changed it.
+    pub modified_auth_entries: &'a [String],
     /// Another group that has to be deleted first, because it removes a shared entry.
     pub wait_for: Option<&'a str>,
     /// Why the group's entries in aws-auth cannot be searched for, if they may exist.
@@ -353,6 +355,7 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
     }
     let mut kept: Vec<_> = unproven_resources(input, template_id.as_ref()).into_iter().collect();
     kept.extend(input.kept_entries.iter().map(Retained::from));
+    kept.extend(input.modified_auth_entries.iter().map(|arn| Retained::modified_entry(arn)));
     kept.extend(template.zip(input.template_in_use).map(|(t, user)| Retained::template_in_use(&t.name, user)));
     let name = role.map(|r| &r.name).or(profile.map(|p| &p.name));
     let what = || format!("the IAM role {} and its instance profile", name.map_or("", String::as_str));

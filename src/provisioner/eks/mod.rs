@@ -217,6 +217,7 @@ impl Provisioner for Eks {
                 aws_auth_entries: &remaining.aws_auth_entries,
                 access_entries: &remaining.access_entries,
                 kept_entries: &remaining.kept_entries,
+                modified_auth_entries: &remaining.modified_auth_entries,
                 wait_for: remaining.wait_for.as_deref(),
                 unreadable_aws_auth: remaining.unreadable_aws_auth.as_deref(),
                 role_in_use: remaining.role_in_use.as_deref(),

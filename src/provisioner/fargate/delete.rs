@@ -56,6 +56,8 @@ pub struct DeleteInput<'a> {
     pub access_entries: &'a [AccessEntry],
     /// The group's entries that stay because another profile uses the role.
     pub kept_entries: &'a [KeptEntry],
+    /// ARNs of the roles whose entry in aws-auth stays because a person changed it.
+    pub modified_auth_entries: &'a [String],
     /// Another group that must be deleted before a shared entry can be removed.
     pub wait_for: Option<&'a str>,
     /// Why the group's entries in aws-auth cannot be searched for, if they may exist.
@@ -217,6 +219,7 @@ fn delete_supporting_resources(input: &DeleteInput, builder: &mut PlanBuilder) {
         builder.push(JoinStep::RemoveAccessEntry { cluster: input.cluster.to_owned(), principal: principal.clone() });
     }
     let mut kept: Vec<_> = input.kept_entries.iter().map(Retained::from).collect();
+    kept.extend(input.modified_auth_entries.iter().map(|arn| Retained::modified_entry(arn)));
     if let Some(PreviousRole { role, other_region: Some(other), .. }) = input.previous_role {
         kept.push(Retained::role(format!("the IAM role {}", role.name), other));
     } else if let Some(previous) = input.previous_role {

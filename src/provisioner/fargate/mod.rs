@@ -140,6 +140,7 @@ impl Provisioner for Fargate {
             aws_auth_entries: &remaining.aws_auth_entries,
             access_entries: &remaining.access_entries,
             kept_entries: &remaining.kept_entries,
+            modified_auth_entries: &remaining.modified_auth_entries,
             wait_for: remaining.wait_for.as_deref(),
             unreadable_aws_auth: remaining.unreadable_aws_auth.as_deref(),
             tag_retry_pending: o.process_state.is_tagging_in_backoff(&id.key(), o.shared_max_cache_age, o.now),

@@ -11,7 +11,7 @@ use super::names::ProfileNames;
 use super::observed::{ObservedProfiles, ObservedState, PreviousRole, recorded_role_id};
 use super::ownership::{OwnershipEvidence, RemainingProfiles, has_created_resources};
 use super::resolve::{References, ResolvedGroup};
-use super::unused_role::{observe_unused_role, present_auth_entry, role_of_deleted_group, role_user};
+use super::unused_role::{observe_unused_role, present_auth_entry, role_of_deleted_group, role_use};
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries::JoinMethod;
 use crate::auth::aws_auth::{AuthEntry, AuthEntryState};
@@ -80,10 +80,12 @@ pub(crate) async fn observed_state(
     let previous = recorded.filter(|arn| **arn != r.role_arn);
     let is_aws_auth_readable = o.map_roles.problem().is_none();
     // As long as it cannot be parsed, every entry may be there.
-    let (unused, kept_auth_entries) = match is_aws_auth_readable {
+    let (unused, mut kept_auth_entries) = match is_aws_auth_readable {
         true => classify_previous_roles(o, &r.desired.id, previous, |arn, key| o.group_index.aws_auth_users(arn, key)),
         false => (Vec::new(), previous.cloned().collect()),
     };
+    // An entry that a person changed is removed once the change is undone.
+    kept_auth_entries.extend(unused.iter().copied().filter(|arn| o.map_roles.is_modified(arn)).cloned());
     let mut unused_auth_entries: Vec<_> = unused.into_iter().filter_map(|arn| present_auth_entry(o, arn)).collect();
     let (mut unused_access_entries, kept_access_entries) = previous_access_entries(o, r, status).await?;
     let roles = unused_auth_entries.iter().map(|entry| &entry.role_arn);
@@ -335,6 +337,8 @@ pub(crate) struct RemainingResources {
     pub access_entries: Vec<AccessEntry>,
     /// The group's entries that no other group uses, and that stay because another profile uses the role.
     pub kept_entries: Vec<KeptEntry>,
+    /// ARNs of the roles whose entry in aws-auth stays because a person changed it.
+    pub modified_auth_entries: Vec<String>,
     /// Another group that must be deleted first.
     pub wait_for: Option<String>,
     /// Why the group's entries in aws-auth cannot be searched for, if they may exist.
@@ -366,6 +370,7 @@ pub(crate) async fn remaining_resources(
         aws_auth_entries: Vec::new(),
         access_entries: Vec::new(),
         kept_entries: Vec::new(),
+        modified_auth_entries: Vec::new(),
         wait_for: None,
         unreadable_aws_auth: None,
         queue_position: queue_position(o, id, cluster, status),
@@ -380,13 +385,17 @@ pub(crate) async fn remaining_resources(
     }
     let role = role_of_deleted_group(o, &all_names, ownership, status).await?;
     (remaining.previous_role, remaining.unproven_role) = (role.own, role.unproven);
+    let mut user_wait = None;
     if let Some(previous) = remaining.previous_role.take_if(|previous| previous.other_region.is_none()) {
-        match role_user(o, id, cluster, &previous).await? {
+        let (user, wait) = role_use(o, id, cluster, &previous).await?;
+        user_wait = wait;
+        match user {
             Some(user) => remaining.role_in_use = Some((previous.role.name, user)),
             None => remaining.previous_role = Some(previous),
         }
     }
     read_remaining_entries(o, id, cluster, status, &all_names, &mut remaining).await?;
+    remaining.wait_for = remaining.wait_for.or(user_wait);
     Ok(remaining)
 }
 
@@ -429,6 +438,9 @@ async fn read_remaining_entries(
         entries_to_remove(unreadable, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
     let unremovable = unreadable.first().zip(problem.as_ref());
     remaining.unreadable_aws_auth = unremovable.map(|(arn, problem)| join::unremovable_entry(arn, problem));
+    let modified = roles.iter().copied().filter(|arn| o.map_roles.is_modified(arn));
+    let (modified, _) =
+        entries_to_remove(modified, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
     let present = roles.into_iter().filter(|arn| present_auth_entry(o, arn).is_some());
     let (auth_roles, auth_wait) =
         entries_to_remove(present, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
@@ -449,6 +461,7 @@ async fn read_remaining_entries(
         }
     }
     let stays = |arn: &String| remaining.role_in_use.is_some() && Some(arn) == own;
+    remaining.modified_auth_entries = modified.into_iter().filter(|arn| !stays(arn)).cloned().collect();
     let is_kept = |arn: &String| stays(arn) || remaining.kept_entries.iter().any(|kept| kept.role_arn == *arn);
     let removed = auth_roles.into_iter().filter(|arn| !is_kept(arn));
     remaining.aws_auth_entries = removed.filter_map(|arn| present_auth_entry(o, arn)).collect();

@@ -35,9 +35,9 @@ pub struct ObservedState {
     pub unused_auth_entries: Vec<AuthEntry>,
     /// Owned access entries of previous roles that no group needs.
     pub unused_access_entries: Vec<AccessEntry>,
-    /// Previous roles whose aws-auth entry is kept and stays recorded, because other groups may need it.
+    /// Previous roles whose aws-auth entry is kept and stays recorded: other groups may need it, or a person changed it.
     pub kept_auth_entries: Vec<String>,
-    /// Previous roles whose access entry is kept for the same reason.
+    /// Previous roles whose access entry is kept and stays recorded, because other groups may need it.
     pub kept_access_entries: Vec<String>,
     /// Owned entries of previous roles that no group needs, and that stay because another profile uses the role.
     pub entries_of_others: Vec<KeptEntry>,

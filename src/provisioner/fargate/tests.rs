@@ -11,8 +11,8 @@ use super::observed::{ObservedProfiles, ObservedState};
 use super::ownership::{OwnershipEvidence, RecordedOwner};
 use super::resolve::References;
 use super::{Fargate, desired, resolve_and_observe};
-use crate::api::names::tag;
-use crate::api::{GroupId, GroupObject, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, group_id};
+use crate::api::names::{FINALIZER, tag};
+use crate::api::{Condition, GroupId, GroupObject, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, group_id};
 use crate::auth::access_entries::AccessEntryState;
 use crate::auth::aws_auth::{self, AuthEntry};
 use crate::aws::fargate::{FargateProfile, FargateSelector, ProfileStatus};
@@ -611,4 +611,105 @@ async fn deleted_entry_of_a_role_that_a_profile_of_the_group_still_has_is_missin
     let kind = "FARGATE_LINUX".to_owned();
     stub.update(|d| d.access_entries.push(AccessEntry { principal: arn.clone(), kind, created: None, tags: vec![] }));
     assert_eq!(missing("API", by_access_entry).await, none, "it is there");
+}
+
+/// A person granted the pods of the role before more, or marked its entry. No step removes such an entry, so that a plan
+/// to remove it would be repeated at once, forever. Without the record, the entry would stay after the change is undone.
+#[tokio::test]
+async fn entry_of_a_previous_role_that_a_person_changed_is_not_to_be_removed() {
+    let (stub, (id, _)) = (Arc::new(FakeAws::default()), group_with_own_role());
+    let (before, given) = ("arn:aws:iam::1:role/before", "arn:aws:iam::1:role/given");
+    let desired = desired::parse(&id, &fargate_spec(Some(given))).expect("a valid spec");
+    let references = References { cluster: Some(cluster("demo")), ..References::default() };
+    let status = serde_json::from_value(json!({"managed": {"authEntries": [before]}})).expect("a status");
+    let entry = AuthEntry::for_pods(before);
+    let with_group = AuthEntry { groups: [entry.groups.clone(), vec!["ops:view".into()]].concat(), ..entry.clone() };
+    let text = |entry: &AuthEntry| aws_auth::add_entries(None, std::slice::from_ref(entry)).unwrap().unwrap();
+    let with_key = text(&entry).replace("  username:", "  x-owner: platform\n  username:");
+    let of_others = text(&AuthEntry { username: "ops".into(), ..entry.clone() });
+    let changed = [with_key, text(&with_group), of_others].map(|text| (text, vec![], vec![before.to_owned()]));
+    for (map_roles, unused, kept) in [(text(&entry), vec![entry], vec![])].into_iter().chain(changed) {
+        let (fake, broken) = (FakeCluster::new(&stub).with_map_roles(&map_roles), RejectedFields::default());
+        let found = resolve_and_observe(&fake.observer(), desired.clone(), broken, &references, &status).await;
+        let (_, observed) = found.expect("the observed state").expect("a resolved group");
+        let found = (observed.unused_auth_entries, observed.kept_auth_entries);
+        assert_eq!(found, (unused, kept), "{map_roles}");
+    }
+}
+
+/// A person changed the entry of a role. It outlives the group, and no user would know.
+#[tokio::test]
+async fn deletion_reports_the_entry_that_a_person_changed() {
+    let (stub, (id, _), settings) = (Arc::new(FakeAws::default()), group_with_own_role(), Settings::default());
+    let (id, before) = (GroupId { has_finalizer: true, ..id }, "arn:aws:iam::1:role/before");
+    let text = aws_auth::add_entries(None, &[AuthEntry::for_pods(before)]).unwrap().unwrap();
+    let changed = text.replace("  username:", "  x-owner: platform\n  username:");
+    let fake = FakeCluster::new(&stub).with_map_roles(&changed);
+    let status = json!({"fargate": {"cluster": "demo"}, "managed": {"authEntries": [before]}});
+    let mut status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+    for is_reported in [false, true] {
+        let request = DeleteRequest {
+            id: &id,
+            annotations: None,
+            spec: Some(fargate_spec(None)),
+            forbidden: vec![],
+            protected_by: None,
+            wrong_confirmation: None,
+            status: &status,
+            settings: &settings,
+        };
+        let plan = Fargate.plan_deletion(&fake.observer(), request).await.expect("a plan");
+        let is_removed = plan.steps.iter().any(|planned| planned.step.name() == "RemoveFinalizer");
+        assert_eq!((is_removed, plan.condition_updates.is_empty()), (is_reported, is_reported), "{plan:?}");
+        for update in plan.condition_updates {
+            assert_eq!(update.reason, "EntryModified");
+            assert!(update.message.contains(before), "{}", update.message);
+            status.conditions.push(Condition::new(update.condition_type, true, &update.reason, &update.message));
+        }
+    }
+}
+
+/// A user deletes a group together with one that names its role. The role would stay, and no group would ever delete it.
+#[tokio::test]
+async fn deleted_group_waits_for_the_profile_of_a_deleted_group_with_its_role() {
+    let (stub, (id, role)) = (Arc::new(FakeAws::default()), group_with_own_role());
+    let (arn, tags) = (role.arn.clone(), role.tags.clone());
+    let profile = FargateProfile {
+        name: "of-the-other".into(),
+        arn: "arn".into(),
+        role_arn: arn.clone(),
+        subnets: vec![],
+        selectors: vec![],
+        status: ProfileStatus::Deleting,
+        issues: vec![],
+        tags: vec![],
+    };
+    stub.update(|d| _ = d.roles.insert(role.name.clone(), role));
+    let status = json!({"nodesInstanceRoleArn": arn, "managed": {"policies": ["p"]}});
+    let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+    let (deleting, other) = (json!("2026-01-02T00:00:00Z"), "team/zone");
+    for (deleted_at, has_profile, expected) in [
+        (&deleting, true, (None, Some(other), true)),
+        (&deleting, false, (None, None, true)),
+        (&Value::Null, true, (Some("another group"), None, false)),
+        (&Value::Null, false, (Some("another group"), None, false)),
+    ] {
+        let object = json!({
+            "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup", "spec": {},
+            "status": {"nodesInstanceRoleArn": arn},
+            "metadata": {
+                "name": "zone", "namespace": "team", "deletionTimestamp": deleted_at, "finalizers": [FINALIZER],
+            },
+        });
+        let others: [GroupObject; 1] = [serde_json::from_value(object).expect("a group")];
+        let profiles = Some(&profile).filter(|_| has_profile).into_iter();
+        stub.update(|d| d.fargate = profiles.map(|profile| (profile.name.clone(), profile.clone())).collect());
+        let cluster = FakeCluster::new(&stub).with_groups(&others);
+        let evidence = OwnershipEvidence::from_status(None, false, &status);
+        let found = remaining_resources(&cluster.observer(), &id, "demo", &evidence, &tags, &status).await;
+        let found = found.expect("what remains");
+        let user = found.role_in_use.as_ref().map(|(_, user)| user.as_str());
+        let case = format!("deleted: {deleted_at}, profile: {has_profile}");
+        assert_eq!((user, found.wait_for.as_deref(), found.previous_role.is_some()), expected, "{case}");
+    }
 }

@@ -85,17 +85,23 @@ async fn with_policies(
 }
 
 /// Who uses the controller-created role besides the group: its pods or instances would get no credentials without the role.
-pub(crate) async fn role_user(
+/// The second one is a group that is being deleted. It deletes its profile before it waits for any group.
+pub(crate) async fn role_use(
     o: &Observer<'_>,
     id: &GroupId,
     cluster: &str,
     previous: &PreviousRole,
-) -> ObserveResult<Option<String>> {
-    if o.group_index.is_role_shared(&previous.role.arn, &id.key()) {
-        return Ok(Some("another group".to_owned()));
+) -> ObserveResult<(Option<String>, Option<String>)> {
+    let arn = &previous.role.arn;
+    let user = o.group_index.role_user(arn, &id.key());
+    if user.as_ref().is_some_and(|user| !user.is_deleting) {
+        return Ok((Some("another group".to_owned()), None));
     }
     let of_profile = || previous.instance_profile.as_ref().map(|name| format!("the instance profile {name}"));
-    Ok(profile_user(o, cluster, &previous.role.arn).await?.or_else(of_profile))
+    Ok(match (profile_user(o, cluster, arn).await?, user) {
+        (Some(_), Some(deleting)) => (None, Some(deleting.group)),
+        (profile, _) => (profile.or_else(of_profile), None),
+    })
 }
 
 /// The controller-created role of a group that is being deleted.
@@ -138,7 +144,8 @@ pub(crate) async fn role_of_deleted_group(
     Ok(found)
 }
 
-/// A role's aws-auth entry, if it has the content that the controller writes.
+/// A role's aws-auth entry, if it has the content that the controller writes. No step removes one that a person changed.
 pub(crate) fn present_auth_entry(o: &Observer<'_>, role_arn: &str) -> Option<AuthEntry> {
-    Some(AuthEntry::for_pods(role_arn)).filter(|entry| o.map_roles.entry_state(entry) == AuthEntryState::Present)
+    let is_present = |entry: &AuthEntry| o.map_roles.entry_state(entry) == AuthEntryState::Present;
+    Some(AuthEntry::for_pods(role_arn)).filter(|entry| is_present(entry) && !o.map_roles.is_modified(role_arn))
 }

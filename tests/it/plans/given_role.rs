@@ -151,7 +151,7 @@ fn entry_of_a_given_role_stays_for_other_nodes() {
     let kept = KeptEntry { role_arn: "arn:aws:iam::1:role/given".into(), user: "the instance i-9".into() };
     let scenario = changed_to_given();
     let r = &scenario.resolved;
-    let entries = [kept.clone()];
+    let (entries, modified) = ([kept.clone()], ["arn:aws:iam::1:role/changed".to_owned()]);
     let adopted = AdoptedResources::default();
     let timing = Timing::default();
     let delete_beside = |status: &InstanceGroupStatus, own: Option<&UnusedRole>, user: Option<&str>| {
@@ -175,6 +175,7 @@ fn entry_of_a_given_role_stays_for_other_nodes() {
             aws_auth_entries: &[],
             access_entries: &[],
             kept_entries: &entries,
+            modified_auth_entries: &modified,
             wait_for: None,
             unreadable_aws_auth: None,
             role_in_use: user,
@@ -189,7 +190,7 @@ fn entry_of_a_given_role_stays_for_other_nodes() {
     assert_eq!(step_names(&plan), Vec::<&str>::new());
     let update = &plan.condition_updates[0];
     assert_eq!((update.condition_type, update.reason.as_str()), ("ResourcesRetained", "RoleInUse"));
-    assert!(update.message.contains("i-9"), "{}", update.message);
+    assert!(update.message.contains("i-9") && update.message.contains("role/changed"), "{}", update.message);
     let mut reported = scenario.status.clone();
     reported.conditions.push(instance_manager::api::conditions::Condition::new(
         "ResourcesRetained",

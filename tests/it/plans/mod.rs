@@ -900,6 +900,7 @@ fn deletion_plans_match_golden_files() {
         aws_auth_entries: std::slice::from_ref(&r.aws_auth_entry),
         access_entries: &[],
         kept_entries: &[],
+        modified_auth_entries: &[],
         wait_for: None,
         unreadable_aws_auth: None,
         role_in_use: None,

@@ -60,6 +60,7 @@ fn deletion(s: &Scenario, scaling_group: Option<&ScalingGroup>, adopted: &Adopte
         aws_auth_entries: &[],
         access_entries: &[],
         kept_entries: &[],
+        modified_auth_entries: &[],
         wait_for: None,
         unreadable_aws_auth: None,
         role_in_use: None,

@@ -151,6 +151,7 @@ fn deletion_keeps_a_role_that_another_region_may_use() {
             aws_auth_entries: &[],
             access_entries: &[],
             kept_entries: &[],
+            modified_auth_entries: &[],
             wait_for: None,
             unreadable_aws_auth: None,
             role_in_use: None,

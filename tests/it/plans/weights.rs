@@ -188,6 +188,7 @@ fn deletion_of_drained_nodes(weight: u32) -> Plan {
         aws_auth_entries: &[],
         access_entries: &[],
         kept_entries: &[],
+        modified_auth_entries: &[],
         wait_for: None,
         unreadable_aws_auth: None,
         role_in_use: None,

@@ -72,6 +72,8 @@ pub(crate) async fn observe(
                 }
             }
             EntryDisposition::Keep => {}
+            // It stays: aws-auth cannot be parsed, or a person changed the entry.
+            EntryDisposition::Remove if entry.is_none() => {}
             EntryDisposition::Remove if own_role_runs_instances(o, resolved, &arn).await? => {}
             EntryDisposition::Remove => {
                 if let Some(user) = other_user(o, resolved, state, &arn).await? {
@@ -232,9 +234,12 @@ impl PreviousRoles {
     }
 }
 
-/// A role's entry in aws-auth, when its content is what the controller writes. The status does not record whether the
-/// entry is for Linux or Windows nodes, so both are tried.
+/// A role's entry in aws-auth, when its content is what the controller writes: no step removes one that a person changed.
+/// The status does not record whether the entry is for Linux or Windows nodes, so both are tried.
 pub(crate) fn aws_auth_entry(o: &Observer<'_>, role_arn: &str) -> Option<AuthEntry> {
+    if o.map_roles.is_modified(role_arn) {
+        return None;
+    }
     let mut entries = [false, true].into_iter().map(|windows| AuthEntry::for_nodes(role_arn, windows));
     entries.find(|entry| o.map_roles.entry_state(entry) == AuthEntryState::Present)
 }

@@ -75,6 +75,8 @@ pub(crate) struct RemainingResources {
     pub access_entries: Vec<AccessEntry>,
     /// The controller's entries that no other group needs, and that stay because others use the role.
     pub kept_entries: Vec<KeptEntry>,
+    /// ARNs of the roles whose entry in aws-auth stays because a person changed it.
+    pub modified_auth_entries: Vec<String>,
     /// Another group that has to be deleted first, because it removes a shared entry.
     pub wait_for: Option<String>,
     /// Why the group's entries in aws-auth cannot be searched for, if they may exist.
@@ -132,6 +134,7 @@ pub(crate) async fn remaining_resources(
         aws_auth_entries: vec![],
         access_entries: vec![],
         kept_entries: vec![],
+        modified_auth_entries: vec![],
         wait_for: None,
         unreadable_aws_auth: None,
         role_in_use: None,
@@ -178,6 +181,9 @@ pub(crate) async fn remaining_resources(
         entries_to_remove(unreadable, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
     let unremovable = unreadable.first().zip(problem.as_ref());
     remaining.unreadable_aws_auth = unremovable.map(|(arn, problem)| join::unremovable_entry(arn, problem));
+    let modified = roles.iter().copied().filter(|arn| o.map_roles.is_modified(arn));
+    let (modified, _) =
+        entries_to_remove(modified, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
     let present = roles.into_iter().filter(|arn| previous_roles::aws_auth_entry(o, arn).is_some());
     let (auth_roles, auth_wait) =
         entries_to_remove(present, |arn| groups.deletion_order(arn, &groups.aws_auth_users(arn, &key), &key));
@@ -196,6 +202,7 @@ pub(crate) async fn remaining_resources(
         }
     }
     let stays = |arn: &String| remaining.role_in_use.is_some() && Some(arn) == own;
+    remaining.modified_auth_entries = modified.into_iter().filter(|arn| !stays(arn)).cloned().collect();
     let is_kept = |arn: &String| stays(arn) || remaining.kept_entries.iter().any(|kept| kept.role_arn == *arn);
     remaining.aws_auth_entries = auth_roles
         .into_iter()

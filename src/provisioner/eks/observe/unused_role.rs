@@ -15,9 +15,9 @@ use crate::provisioner::role_users::other_profiles;
 /// Reads the controller's own role once nothing runs with it; `None` while it may be in use, or without one.
 ///
 /// The record of its policies shows that there is one. It is read until the record is empty, or until the plan keeps
-/// it. Its join entries are gone before. What the status still records of them is not used: the plan that forgets the
-/// last one deletes the role as well. Otherwise the group would be Ready first, and the role would stay until the next
-/// resync.
+/// it. Its join entries are gone before, except one in aws-auth that a person changed and that no step removes. What the
+/// status still records of them is not used: the plan that forgets the last one deletes the role as well. Otherwise the
+/// group would be Ready first, and the role would stay until the next resync.
 pub(crate) async fn observe(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -31,7 +31,7 @@ pub(crate) async fn observe(
     }
     let is_used = resolved.own_role
         || resolved.role_arn == *arn
-        || state.previous_roles.recorded_auth_entries.contains(arn)
+        || state.previous_roles.recorded_auth_entries.contains(arn) && !o.map_roles.is_modified(arn)
         || state.previous_roles.recorded_access_entries.contains(arn)
         || o.group_index.is_role_shared(arn, &key)
         || !o.group_index.aws_auth_users(arn, &key).is_empty()

@@ -1013,6 +1013,7 @@ fn deletion_plan_from(
         aws_auth_entries: &auth,
         access_entries: &[],
         kept_entries: &[],
+        modified_auth_entries: &[],
         wait_for: scenario.after,
         unreadable_aws_auth: scenario.unreadable_aws_auth,
         queue_position: QueuePosition::default(),

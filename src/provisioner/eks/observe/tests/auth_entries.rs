@@ -247,3 +247,52 @@ async fn cluster_that_does_not_read_aws_auth_needs_no_readable_one() {
     };
     assert!(problem("CONFIG_MAP").await && problem("API_AND_CONFIG_MAP").await && !problem("API").await);
 }
+
+/// A person granted the nodes of the role before more, or marked its entry. No step removes such an entry, so that a plan
+/// to remove it would be repeated at once, forever.
+#[tokio::test]
+async fn entry_of_a_previous_role_that_a_person_changed_is_not_to_be_removed() {
+    let (stub, mut resolved) = (Arc::new(FakeAws::default()), resolved());
+    let (before, given) = ("arn:aws:iam::1:role/before", "arn:aws:iam::1:role/given");
+    (resolved.own_role, resolved.role_arn) = (false, given.into());
+    let pin = TemplatePin { id: "lt-1".into(), version: "1".into() };
+    let group = ScalingGroup { template: Some(pin), desired: 0, ..scaling_group(&resolved.names.scaling_group) };
+    let template = own_template(&resolved);
+    stub.update(|d| {
+        d.groups.insert(group.name.clone(), group);
+        d.templates.insert(template.name.clone(), template);
+    });
+    let status = json!({
+        "managed": {"authEntries": [before, given]},
+        "template": {"id": "lt-1", "version": "1", "hash": resolved.fingerprint.hash},
+    });
+    let status = serde_json::from_value(status).expect("a status");
+    let (linux, windows) = (AuthEntry::for_nodes(before, false), AuthEntry::for_nodes(before, true));
+    let with_group = AuthEntry { groups: [linux.groups.clone(), vec!["ops:view".into()]].concat(), ..linux.clone() };
+    let text = |entry: &AuthEntry| aws_auth::add_entries(None, std::slice::from_ref(entry)).unwrap().unwrap();
+    let with_key = text(&linux).replace("  username:", "  x-owner: platform\n  username:");
+    let cases = [(text(&linux), true), (text(&windows), true), (with_key, false), (text(&with_group), false)];
+    for (map_roles, is_unused) in cases {
+        let found = observe_group(&stub, &resolved, &map_roles, &status).await.expect("a state").previous_roles;
+        assert_eq!(!found.unused_auth_entries.is_empty(), is_unused, "{map_roles}");
+        assert_eq!(found.recorded_auth_entries, [before], "it is removed when the edit is taken back: {map_roles}");
+    }
+}
+
+/// A person changed the entry of a role. It outlives the group, and no user would know.
+#[tokio::test]
+async fn deletion_names_the_entry_that_a_person_changed() {
+    let (stub, resolved) = (Arc::new(FakeAws::default()), resolved());
+    let given = "arn:aws:iam::1:role/given";
+    let status = json!({"managed": {"authEntries": [given]}});
+    let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
+    let text = aws_auth::add_entries(None, &[AuthEntry::for_nodes(given, false)]).unwrap().unwrap();
+    let changed = text.replace("  username:", "  x-owner: platform\n  username:");
+    for (map_roles, modified) in [(text, vec![]), (changed, vec![given.to_owned()])] {
+        let (id, names, tags) = (&resolved.desired.id, &resolved.names, &resolved.ownership_tags);
+        let cluster = FakeCluster::new(&stub).with_map_roles(&map_roles);
+        let found = remaining_resources(&cluster.observer(), id, names, tags, &status).await.expect("what remains");
+        assert_eq!(found.aws_auth_entries.is_empty(), !modified.is_empty(), "{map_roles}");
+        assert_eq!(found.modified_auth_entries, modified, "{map_roles}");
+    }
+}

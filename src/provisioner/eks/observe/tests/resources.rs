@@ -180,6 +180,7 @@ async fn launch_template_of_a_deleted_group_stays_for_the_scaling_group_of_other
             aws_auth_entries: &[],
             access_entries: &[],
             kept_entries: &[],
+            modified_auth_entries: &[],
             wait_for: None,
             unreadable_aws_auth: None,
             role_in_use: None,

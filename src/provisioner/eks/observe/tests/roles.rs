@@ -64,6 +64,10 @@ async fn role_that_is_no_longer_used_is_read_in_the_pass_that_forgets_its_entry(
     let entry = |arn: &str| aws_auth::add_entries(None, &[AuthEntry::for_nodes(arn, false)]).unwrap().unwrap();
     let observed = observe_group(&stub, &resolved, &entry(&own), &status).await.expect("a state");
     assert!(observed.unused_role.is_none(), "its entry is removed first");
+    let changed = entry(&own).replace("  username:", "  x-owner: platform\n  username:");
+    let observed = observe_group(&stub, &resolved, &changed, &status).await.expect("a state");
+    assert!(observed.unused_role.is_some_and(|unused| unused.role.is_some()), "no step removes what a person changed");
+    assert_eq!(observed.previous_roles.recorded_auth_entries, [own.as_str()], "the change may be undone");
     let observed = observe_group(&stub, &resolved, &entry(&resolved.role_arn), &status).await.expect("a state");
     assert!(observed.unused_role.is_some_and(|unused| unused.role.is_some()), "nothing else is left of it");
     // keikoproj/instance-manager made the entry of a group that was taken over. It would admit any role of that name.
