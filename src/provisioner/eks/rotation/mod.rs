@@ -44,7 +44,8 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         builder.set_outcome_once(waiting(Phase::Modifying, "waiting for Auto Scaling to terminate the last node"));
         return BTreeSet::new();
     }
-    let is_draining = |m: &NodeInstance| m.disruption_of(&input.resolved.desired.id.uid).is_some();
+    let uid = &input.resolved.desired.id.uid;
+    let is_draining = |m: &NodeInstance| m.disruption_of(uid).is_some() || m.has_orphaned_disruption();
     // Without a version to launch, a replaced instance of the pool would come back as it was.
     let pool = match replacement_problem(input) {
         None => warm_pool::rotate_pool(input, group, builder),
