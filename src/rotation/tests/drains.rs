@@ -380,3 +380,13 @@ fn clock_that_is_set_back_ends_the_wait_after_a_blocked_eviction() {
     assert!(steps(ago(1)).is_empty());
     assert!(matches!(&steps(ago(-3600))[..], [NodeStep::Evict { .. }]));
 }
+
+/// The clock was ahead when an earlier drain of the node ended, and the node was drained again before the clock was corrected.
+#[test]
+fn drain_that_has_begun_does_not_wait_for_its_retry() {
+    let retry_drain_at = Some(now() + SignedDuration::from_mins(5));
+    let view = DrainView { pods: vec![pod("web")], retry_drain_at, ..DrainView::default() };
+    let (members, views) = ([node_instance("a").outdated().cordoned()], Drains::from([("node-a".to_owned(), view)]));
+    let decision = decide(&input(&members, &views, 1));
+    assert!(matches!(decision.steps[..], [NodeStep::Evict { .. }]), "{:?}", decision.state);
+}
