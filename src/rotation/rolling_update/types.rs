@@ -45,6 +45,8 @@ pub(crate) struct RollingUpdateInput<'a> {
     pub failed_replacements: Option<String>,
     /// Why Auto Scaling launched no replacement for the last terminated node; `None` when no such failure is known.
     pub failed_launch: Option<(StalledReason, String)>,
+    /// Why Auto Scaling terminates no instance that it reports as Unhealthy, and the remedy; `None` when it does.
+    pub unhealthy_stay: Option<String>,
     /// Whether the condition RotationHalted is already True for the desired version.
     pub was_halted: bool,
     /// How long a replacement may take from InService to Ready.

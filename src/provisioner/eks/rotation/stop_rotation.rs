@@ -110,6 +110,7 @@ fn decide_stop(
         precondition: None,
         failed_replacements: None,
         failed_launch: None,
+        unhealthy_stay: None,
         was_halted: false,
         join_timeout: SignedDuration::MAX,
         min_ready_time: timing.min_ready_time,
