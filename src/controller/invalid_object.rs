@@ -10,7 +10,7 @@ use super::report::Report;
 use super::status_update::{publish_transitions, report_refusal, set_gauges};
 use super::{report, requeue};
 use crate::api::names::{condition, fail_reason};
-use crate::api::{GroupObject, InstanceGroup, InstanceGroupSpec, group_id, rfc3339};
+use crate::api::{GroupId, GroupObject, InstanceGroup, InstanceGroupSpec, group_id, rfc3339};
 use crate::apply::Applied;
 use crate::plan::{ConditionUpdate, Plan, StalledReason, blocked_plan};
 use crate::telemetry::metrics::ReconcileResult;
@@ -60,14 +60,13 @@ async fn write_report(group: &InstanceGroup, key: &str, report: &Report, ctx: &C
     Ok(())
 }
 
-/// Stops the rotation of an object that cannot be decoded. It is repeated until no node has a record of the group.
+/// Stops the rotation of an object that cannot be decoded. It is repeated until no node can have a record of the group.
 async fn stop_invalid_rotation(stored: &GroupObject, ctx: &Context) -> Result<Action, Error> {
     let (planner, now) = (&ctx.planner, Timestamp::now());
     let Err(invalid) = &stored.0 else { return Ok(Action::await_change()) };
-    let uid = stored.uid().unwrap_or_default();
-    let Some(status) = invalid.status.clone().filter(|_| !planner.node_index.with_records_of(&uid).is_empty()) else {
-        return Ok(Action::await_change());
-    };
+    let (uid, key) = (stored.uid().unwrap_or_default(), GroupId::key_of(stored.meta()));
+    let has_drains = planner.node_index.may_have_drains_of(&uid, &key);
+    let Some(status) = invalid.status.clone().filter(|_| has_drains) else { return Ok(Action::await_change()) };
     let metadata = invalid.metadata.clone();
     let group = InstanceGroup { metadata, spec: InstanceGroupSpec::default(), status: Some(status.clone()) };
     let (id, context) = (group_id(&group), ctx.stores.group_context(&group, planner).await);

@@ -122,7 +122,8 @@ impl DeniedRotations {
         now: Timestamp,
     ) -> Option<PermissionAnswer> {
         let (answer, at) = self.answers.get(permission)?;
-        (now.duration_since(*at) < period).then_some(*answer)
+        // An answer of a clock that was ahead is not recent.
+        (now.duration_since(*at).abs() < period).then_some(*answer)
     }
 
     /// The permissions to check now: a blocked group waits for each, and the last answer is a `period` old.
@@ -182,6 +183,15 @@ mod tests {
 
     fn steps() -> BTreeSet<&'static str> {
         BTreeSet::from(["Cordon", "Terminate"])
+    }
+
+    /// Time synchronization may correct a clock by hours. No permission would be checked for as long.
+    #[test]
+    fn clock_that_is_set_back_makes_an_answer_old() {
+        let mut rotations = DeniedRotations::default();
+        rotations.answer(&terminate(), PermissionAnswer::Denied, at(0));
+        let answer = |second| rotations.recent_answer(&terminate(), PERIOD, at(second));
+        assert_eq!((answer(0), answer(-3600)), (Some(PermissionAnswer::Denied), None));
     }
 
     /// The pods of a node would be evicted at each question, for a permission that a service control policy denies.

@@ -16,9 +16,9 @@ pub(crate) struct DrainClocks {
 }
 
 impl DrainClocks {
-    /// Records whether the node has no evictable pod.
+    /// Records whether the node has no evictable pod. A time in the future becomes now: the wall clock was set back.
     pub(crate) fn track(&mut self, is_empty: bool, now: Timestamp) {
-        self.empty_since = is_empty.then(|| self.empty_since.unwrap_or(now));
+        self.empty_since = is_empty.then(|| self.empty_since.map_or(now, |since| since.min(now)));
     }
 
     /// The UIDs of the pods that the process found on the node when it first saw the drain that began at `since`. The first
@@ -62,5 +62,16 @@ mod tests {
         clocks.first_pods(at(1000), std::iter::empty());
         clocks.track(true, at(1001));
         assert_eq!((clocks.empty_since, clocks.evictions_blocked), (Some(at(1001)), None));
+    }
+
+    /// Volumes that never detach would be waited for as long as the clock was ahead.
+    #[test]
+    fn node_is_empty_since_now_if_the_clock_was_set_back() {
+        let at = |second| Timestamp::from_second(second).expect("a time");
+        let mut clocks = DrainClocks::default();
+        clocks.track(true, at(3600));
+        clocks.track(true, at(10));
+        clocks.track(true, at(20));
+        assert_eq!(clocks.empty_since, Some(at(10)));
     }
 }

@@ -44,6 +44,8 @@ pub(crate) struct FailureStreak {
     /// How often in a row the rotation was stopped because a step of it was refused.
     rotation_blocks: u32,
     blocked_rotation: PersistentFailure,
+    /// When that was. A clock that was set back since ends the wait, which would be as long as it was set back.
+    blocked_at: Timestamp,
 }
 
 impl FailureStreak {
@@ -51,7 +53,9 @@ impl FailureStreak {
     pub(crate) fn lasting(&self, generation: i64, now: Timestamp) -> PersistentFailure {
         match &self.blocked_rotation {
             _ if generation != self.generation => PersistentFailure::None,
-            PersistentFailure::Rotation { until, .. } if *until > now => self.blocked_rotation.clone(),
+            PersistentFailure::Rotation { until, .. } if self.blocked_at <= now && now < *until => {
+                self.blocked_rotation.clone()
+            }
             _ if self.times >= LASTING_AFTER => PersistentFailure::Pass,
             _ => PersistentFailure::None,
         }
@@ -94,6 +98,7 @@ impl FailureStreak {
                     let until = now.saturating_add(delay).unwrap_or(Timestamp::MAX);
                     let FailedStep { reason, message, is_watched, .. } = step;
                     self.blocked_rotation = PersistentFailure::Rotation { until, reason, message, is_watched };
+                    self.blocked_at = now;
                     (self.times, self.rotation_blocks) = (0, self.rotation_blocks.saturating_add(1));
                 }
             }
@@ -174,5 +179,14 @@ mod tests {
         failure_streak.record(1, PassResult::Applied { removed_node: true }, DELAY, at(now));
         (0..5).for_each(|_| failure_streak.record(1, refused(true), DELAY, at(now)));
         assert_eq!(failure_streak.lasting(1, at(now)).retry_at(), Some(at(now + 300)), "it went on meanwhile");
+    }
+
+    /// Time synchronization may correct a clock by hours.
+    #[test]
+    fn clock_that_is_set_back_ends_the_wait_of_a_refused_rotation() {
+        let mut failure_streak = FailureStreak::default();
+        (0..5).for_each(|_| failure_streak.record(1, refused(true), DELAY, at(0)));
+        assert!(failure_streak.lasting(1, at(0)).rotation_blocker().is_some());
+        assert_eq!(failure_streak.lasting(1, at(-3600)), PersistentFailure::None);
     }
 }

@@ -121,7 +121,8 @@ pub(crate) fn next_drain_action(
     if evictable.is_empty() {
         return DrainAction::Wait(format!("{} on {node} to terminate ({limit})", first_pod_names(&remaining)));
     }
-    if view.last_blocked_eviction.is_some_and(|(at, times)| now < at + eviction_backoff(times)) {
+    // A clock that was set back since ends the wait, which would be as long as it was set back.
+    if view.last_blocked_eviction.is_some_and(|(at, times)| at <= now && now < at + eviction_backoff(times)) {
         let pods = first_pod_names(&evictable);
         return DrainAction::Wait(format!("the eviction of {pods} on {node} to be allowed ({limit})"));
     }

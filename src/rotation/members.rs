@@ -122,9 +122,9 @@ impl NodeView {
         }
     }
 
-    /// The UIDs in its records.
+    /// The UIDs in its records; an empty one for a record that a client removed.
     pub(crate) fn record_uids(&self) -> impl Iterator<Item = &str> {
-        let disruption = self.disruption.iter().map(|record| record.group.as_str());
+        let disruption = self.disruption.iter().chain(&self.orphaned_disruption).map(|record| record.group.as_str());
         disruption.chain(self.surge.iter().map(|record| record.group.as_str()))
     }
 

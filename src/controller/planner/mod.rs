@@ -270,6 +270,7 @@ impl Planner {
             // The annotation reconcile-now requests the present state.
             consistency_delay: self.settings.timing.poll_interval * 2,
             launch_retry: self.settings.timing.launch_retry,
+            drain_retry: self.settings.timing.retry_delay,
             unready_limit: self.settings.timing.kubelet_timeout,
             shared_max_cache_age: if max_cache_age.is_zero() { Duration::ZERO } else { resync_period.mul_f64(0.5) },
             is_forecast: false,

@@ -14,8 +14,8 @@ use crate::rotation::NodeView;
 use crate::rotation::rolling_update::RollingUpdateDecision;
 
 impl Planner {
-    /// Adds to the plan of a rejected group what stops its rotation. Without drains, nothing is read. The next pass
-    /// retries a failed read, so the rejection is always reported.
+    /// Adds to the plan of a rejected group what stops its rotation. If no drain can be its own, nothing is read. The next
+    /// pass retries a failed read, so the rejection is always reported.
     pub(crate) async fn stop_rotation(
         &self,
         id: &GroupId,
@@ -24,7 +24,7 @@ impl Planner {
         observer: &Observer<'_>,
         mut plan: Plan,
     ) -> Plan {
-        if id.is_deleting() || self.node_index.with_records_of(&id.uid).is_empty() {
+        if id.is_deleting() || !self.node_index.may_have_drains_of(&id.uid, &id.key()) {
             return plan;
         }
         let request = StopRequest { id, status, lock: context.lock.as_deref(), settings: &self.settings };
@@ -34,7 +34,7 @@ impl Planner {
             // The status was lost: it does not say where the nodes are. Their records say who cordoned them.
             None => self.stop_drains(id, observer, UncordonReason::GroupRejected).await,
         };
-        plan.recheck_at = Some(observer.now + self.settings.timing.poll_interval);
+        let recheck_at = Some(observer.now + self.settings.timing.poll_interval);
         let decision = match decision {
             // The drains that are in progress end without AWS.
             Err(ObserveError::Aws(error)) if error.kind == AwsErrorKind::Denied => {
@@ -43,12 +43,15 @@ impl Planner {
             other => other,
         };
         let decision = match decision {
+            // The drains are of other groups.
+            Ok(decision) if decision.steps.is_empty() && !self.node_index.has_records_of(&id.uid) => return plan,
             Ok(decision) => decision,
             Err(error) => {
                 tracing::warn!(group = %id.key(), %error, "cannot stop the rotation of a rejected group yet");
-                return plan;
+                return Plan { recheck_at, ..plan };
             }
         };
+        plan.recheck_at = recheck_at;
         let allowed = |step: &NodeStep| !is_boundaries_missing(&plan) || !step_needs_aws(step);
         let steps: Vec<_> = decision.steps.into_iter().filter(allowed).map(PlannedStep::from).collect();
         if let Outcome::Blocked { message, .. } = &mut plan.outcome {
@@ -153,9 +156,10 @@ mod tests {
 
     use k8s_openapi::api::core::v1::Node;
     use kube::runtime::watcher::Event;
-    use serde_json::json;
+    use serde_json::{Value, json};
 
     use super::*;
+    use crate::api::names::label;
     use crate::api::{InstanceGroup, InstanceGroupSpec, group_id};
     use crate::aws::inventory::fake_aws::FakeAws;
     use crate::aws::samples::{instance, scaling_group};
@@ -163,6 +167,7 @@ mod tests {
     use crate::controller::fake;
     use crate::index::nodes::NodeIndex;
     use crate::index::process_state::ProcessState;
+    use crate::k8s::FIELD_MANAGER;
     use crate::ownership::ownership_tags;
     use crate::plan::Step;
 
@@ -301,6 +306,53 @@ mod tests {
         }
         let foreign = stop(vec![], StalledReason::InvalidSpec).await;
         assert_eq!(uncordoned(&foreign), [], "the tags do not prove that the scaling group is the group's");
+    }
+
+    /// The Node of `i-busy` with the labels of the group, these annotations, and a cordon of this client.
+    fn node_cordoned_by(manager: &str, annotations: &Value) -> Node {
+        let owner = json!({
+            "manager": manager, "operation": "Update", "apiVersion": "v1", "fieldsType": "FieldsV1",
+            "fieldsV1": {"f:spec": {"f:unschedulable": {}}},
+        });
+        let labels = json!({label::NAMESPACE: "team", label::INSTANCE_GROUP: "web"});
+        serde_json::from_value(json!({
+            "metadata": {"name": "i-busy", "labels": labels, "annotations": annotations, "managedFields": [owner]},
+            "spec": {"unschedulable": true, "providerID": "aws:///us-west-2a/i-busy"},
+            "status": {"conditions": [{"type": "Ready", "status": "True"}]},
+        }))
+        .expect("a Node")
+    }
+
+    /// A client removed the record, or the group was restored with another UID. The node would stay cordoned for as long as
+    /// the group is rejected.
+    #[tokio::test]
+    async fn rejected_group_uncordons_a_node_whose_record_was_removed() {
+        let status = InstanceGroupStatus {
+            active_scaling_group_name: Some("demo-team-web".into()),
+            ..InstanceGroupStatus::default()
+        };
+        let stop = async |tags: Vec<Tag>, node: Node| {
+            let (planner, context) = (planner(tags), GroupContext::default());
+            let empty = json!({"metadata": {"name": "i-empty"}, "spec": {"providerID": "aws:///us-west-2a/i-empty"}});
+            planner.node_index.apply(&Event::Delete(serde_json::from_value(empty).expect("a Node")));
+            planner.node_index.apply(&Event::Apply(node));
+            let observer =
+                planner.observer(&context, std::time::Duration::ZERO, "2026-01-01T00:00:00Z".parse().expect("a time"));
+            let rejected = crate::plan::blocked_plan(&id(), StalledReason::InvalidSpec, "no".into());
+            planner.stop_rotation(&id(), &status, &context, &observer, rejected).await
+        };
+        let (tags, removed) = (ownership_tags("demo", &id()), json!({}));
+        let record = json!({"group": "old", "templateVersion": "2", "since": "2026-01-01T00:00:00Z"}).to_string();
+        for annotations in [&removed, &json!({"instancemgr.keikoproj.io/disruption": record})] {
+            let plan = stop(tags.clone(), node_cordoned_by(FIELD_MANAGER, annotations)).await;
+            assert_eq!(uncordoned(&plan), [("i-busy", UncordonReason::ForeignRecord)], "{annotations}");
+            assert!(plan.recheck_at.is_some());
+            let foreign = stop(vec![], node_cordoned_by(FIELD_MANAGER, annotations)).await;
+            assert_eq!(uncordoned(&foreign), [], "nothing proves whose the node is");
+        }
+        let user = stop(tags, node_cordoned_by("kubectl-cordon", &removed)).await;
+        assert_eq!((uncordoned(&user), user.recheck_at), (vec![], None), "the cordon is a user's");
+        assert!(matches!(&user.outcome, Outcome::Blocked { message, .. } if message == "no"));
     }
 
     /// A user removed the status in the middle of a rotation, and the spec became invalid: nothing says which scaling group

@@ -1,5 +1,5 @@
 use super::*;
-use crate::api::names::annotation;
+use crate::api::names::{annotation, label};
 use crate::k8s::FIELD_MANAGER;
 use crate::rotation::members::AUTOSCALER_TAINT;
 
@@ -224,4 +224,23 @@ fn duplicate_provider_id_never_replaces_the_oldest_node() {
         assert_eq!(relist(std::slice::from_ref(&real)), ["i-1"]);
         assert_eq!(reported(&index), Some(alone.clone()));
     }
+}
+
+/// A group whose spec is rejected would otherwise be read for every drain of another group.
+#[test]
+fn drains_that_may_be_of_a_group_are_found_by_uid_or_label() {
+    let index = NodeIndex::default();
+    let mut drained = node("a", true);
+    let record = serde_json::json!({"group": "old", "templateVersion": "2", "since": "2026-01-01T00:00:00Z"});
+    drained.annotations_mut().insert(annotation::DISRUPTION.into(), record.to_string());
+    let found = || ["team/web", "team/api"].map(|key| index.may_have_drains_of("new", key));
+    index.apply(&Event::Apply(drained.clone()));
+    assert_eq!(found(), [true, true], "no label says whose it is");
+    let labels = drained.labels_mut();
+    labels.insert(label::NAMESPACE.into(), "team".into());
+    labels.insert(label::INSTANCE_GROUP.into(), "web".into());
+    index.apply(&Event::Apply(drained));
+    assert_eq!((found(), index.may_have_drains_of("old", "team/api")), ([true, false], true));
+    index.apply(&Event::Apply(node("a", true)));
+    assert_eq!(found(), [false, false]);
 }

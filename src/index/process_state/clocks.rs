@@ -7,9 +7,10 @@ use jiff::{SignedDuration, Timestamp};
 use super::ProcessState;
 use super::reported_failures::{FailedObservation, UnwrittenStatus};
 
-/// Starts or ends a clock; returns for how long it has run.
+/// Starts or ends a clock; returns for how long it has run. One that began in the future starts again: the wall clock was set
+/// back.
 fn track(since: &mut Option<Timestamp>, is_running: bool, now: Timestamp) -> SignedDuration {
-    *since = is_running.then(|| since.unwrap_or(now));
+    *since = is_running.then(|| since.map_or(now, |since| since.min(now)));
     since.map_or(SignedDuration::ZERO, |since| now.duration_since(since))
 }
 

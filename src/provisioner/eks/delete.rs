@@ -277,6 +277,7 @@ fn drain_decision(input: &DeleteInput, group: &ScalingGroup) -> rolling_update::
         precondition: None,
         failed_replacements: None,
         failed_launch: None,
+        unhealthy_stay: None,
         was_halted: false,
         join_timeout: input.drain_timeout,
         min_ready_time: SignedDuration::ZERO,

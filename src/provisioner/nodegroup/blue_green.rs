@@ -305,6 +305,7 @@ fn rolling_update_input<'a>(
         precondition: input.persistent_failure.rotation_blocker(),
         failed_replacements: None,
         failed_launch: None,
+        unhealthy_stay: None,
         was_halted: was_halted(input),
         join_timeout: input.resolved.desired.rolling_update.join_timeout,
         min_ready_time: input.timing.min_ready_time,

@@ -85,6 +85,7 @@ impl FakeCluster {
             shared_max_cache_age: Duration::ZERO,
             consistency_delay: jiff::SignedDuration::ZERO,
             launch_retry: jiff::SignedDuration::from_mins(30),
+            drain_retry: jiff::SignedDuration::from_mins(5),
             is_forecast: false,
             unready_limit: jiff::SignedDuration::from_mins(5),
             now: Timestamp::UNIX_EPOCH,

@@ -24,8 +24,8 @@ use crate::util::recorded_time;
 
 /// How many Nodes are read at a time.
 const CONCURRENT_READS: usize = 10;
-/// The controller never delays the next drain of a node that long.
-const LONGEST_DRAIN_DELAY: SignedDuration = SignedDuration::from_hours(1);
+/// How far the clocks of two controllers may differ.
+const CLOCK_TOLERANCE: SignedDuration = SignedDuration::from_mins(1);
 
 /// A failed read. It never means that the resource does not exist.
 #[derive(Debug, thiserror::Error)]
@@ -62,6 +62,8 @@ pub(crate) struct Observer<'a> {
     pub consistency_delay: SignedDuration,
     /// See [`crate::settings::Timing::launch_retry`].
     pub launch_retry: SignedDuration,
+    /// How long the controller delays the next drain of a node whose drain it ended.
+    pub drain_retry: SignedDuration,
     /// How long a node may be NotReady before something must be wrong with it.
     pub unready_limit: SignedDuration,
     /// Whether nothing is written after this observation. A forecast reads only what decides which nodes change, and
@@ -89,7 +91,7 @@ pub(crate) async fn drain_views(o: &Observer<'_>, members: &[NodeInstance], uid:
     for member in members {
         let Some(node) = &member.node else { continue };
         if member.disruption_of(uid).is_none() {
-            let retry_drain_at = retry_drain_at(node, o.now);
+            let retry_drain_at = retry_drain_at(o, node);
             let since_clock_jump = since_clock_jump(o).filter(|_| node.has_become_unready());
             if retry_drain_at.is_some() || since_clock_jump.is_some() {
                 drains
@@ -106,9 +108,9 @@ pub(crate) async fn drain_views(o: &Observer<'_>, members: &[NodeInstance], uid:
 }
 
 /// When a Node whose drain was ended is drained again. Its kubelet may write the annotation, too, and must not keep the node out
-/// of every rotation.
-fn retry_drain_at(node: &NodeView, now: Timestamp) -> Option<Timestamp> {
-    node.drain_after.filter(|at| !recorded_time::is_ahead(*at, LONGEST_DRAIN_DELAY, now))
+/// of every rotation. Nor must a controller whose clock was ahead.
+fn retry_drain_at(o: &Observer<'_>, node: &NodeView) -> Option<Timestamp> {
+    node.drain_after.filter(|at| !recorded_time::is_ahead(*at, o.drain_retry + CLOCK_TOLERANCE, o.now))
 }
 
 /// The nodes that were read at the source for one plan.
@@ -258,7 +260,7 @@ async fn drain_view(o: &Observer<'_>, node: &NodeView) -> ObserveResult<DrainVie
         pods.iter_mut().for_each(|p| p.is_newer_than_drain = !first.contains(&p.pod.uid));
     });
     let empty = pods.iter().all(|p| p.is_left_by_drain(since));
-    let (retry_drain_at, node) = (retry_drain_at(node, o.now), node.name.as_str());
+    let (retry_drain_at, node) = (retry_drain_at(o, node), node.name.as_str());
     let volumes = if empty { o.kube.volume_attachments(node).await.map_err(ObserveError::Kube)? } else { Vec::new() };
     let (empty_since, last_blocked_eviction) = o.process_state.drain_clocks(node, |clocks| {
         clocks.track(empty, o.now);
@@ -409,17 +411,20 @@ mod tests {
         assert!(!views["silent"].is_clock_steady_for(SignedDuration::from_mins(5)));
     }
 
-    /// A kubelet writes the annotation with a time years ahead, and the admin's image never reaches its node.
-    #[test]
-    fn time_of_the_next_drain_is_within_the_hour() {
-        let now = Timestamp::UNIX_EPOCH;
+    /// A kubelet writes the annotation with a time years ahead, and the admin's image never reaches its node. Or the clock of
+    /// the controller was ahead when it wrote it.
+    #[tokio::test]
+    async fn time_of_the_next_drain_is_within_the_delay_of_the_controller() {
+        let cluster = FakeCluster::new(&Arc::default());
+        let observer = cluster.observer();
         let delayed = |by: SignedDuration| {
             let node = json!({"metadata": {"name": "n", "annotations": {
-                "instancemgr.keikoproj.io/drain-after": (now + by).to_string(),
+                "instancemgr.keikoproj.io/drain-after": (observer.now + by).to_string(),
             }}});
-            retry_drain_at(&node_view(&serde_json::from_value(node).expect("a Node")), now).is_some()
+            retry_drain_at(&observer, &node_view(&serde_json::from_value(node).expect("a Node"))).is_some()
         };
-        assert!(delayed(SignedDuration::from_mins(5)));
+        assert!(delayed(SignedDuration::from_mins(5)) && delayed(SignedDuration::from_mins(6)));
+        assert!(!delayed(SignedDuration::from_mins(7)));
         assert!(!delayed(SignedDuration::from_hours(24 * 365)));
     }
 

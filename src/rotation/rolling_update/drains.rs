@@ -120,7 +120,7 @@ pub(super) fn wait_for_activity(input: &RollingUpdateInput, member: &NodeInstanc
     if instance.state == InstanceState::EnteringStandby {
         return Some(format!("{} to have entered standby, which includes its deregistration", member.describe()));
     }
-    let is_recent = |at| input.now.duration_since(at) < ACTIVITY_RETRY;
+    let is_recent = |at| input.now.duration_since(at).abs() < ACTIVITY_RETRY;
     instance.activity_refused_at.filter(|at| is_recent(*at)).map(|_| match instance.state {
         InstanceState::Pending => {
             format!("{} to be launched, before which AWS does not terminate it", member.describe())

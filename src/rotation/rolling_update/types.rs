@@ -45,6 +45,8 @@ pub(crate) struct RollingUpdateInput<'a> {
     pub failed_replacements: Option<String>,
     /// Why Auto Scaling launched no replacement for the last terminated node; `None` when no such failure is known.
     pub failed_launch: Option<(StalledReason, String)>,
+    /// Why Auto Scaling terminates no instance that it reports as Unhealthy, and the remedy; `None` when it does.
+    pub unhealthy_stay: Option<String>,
     /// Whether the condition RotationHalted is already True for the desired version.
     pub was_halted: bool,
     /// How long a replacement may take from InService to Ready.
@@ -72,9 +74,10 @@ impl RollingUpdateInput<'_> {
         self.rollout_block.filter(|_| self.candidates != Candidates::All)
     }
 
-    /// Whether the drain of the member ran into its timeout and is not retried yet.
+    /// Whether the drain of the member ran into its timeout and is not retried yet. One that has begun since goes on.
     pub(super) fn is_in_drain_backoff(&self, member: &NodeInstance) -> bool {
-        self.drain_view(member).is_some_and(|v| v.retry_drain_at.is_some_and(|t| self.now < t))
+        member.disruption_of(self.group_uid).is_none()
+            && self.drain_view(member).is_some_and(|v| v.retry_drain_at.is_some_and(|t| self.now < t))
     }
 
     /// Whether a node that was Ready is silent for a moment only. In an outage of the cluster's API or network, the rotation

@@ -86,7 +86,8 @@ pub(super) fn for_member(input: &RollingUpdateInput, member: &NodeInstance) -> O
         }),
         (InstanceState::InService, Some(node)) if node.is_removed_by_autoscaler => Some(for_autoscaler(input, member)),
         (InstanceState::InService, Some(node)) if node.ready && !member.instance.healthy => {
-            Some(format!("{name}, which Auto Scaling reports as Unhealthy, to be terminated"))
+            let why = input.unhealthy_stay.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+            Some(format!("{name}, which Auto Scaling reports as Unhealthy, to be terminated{why}"))
         }
         (InstanceState::InService, Some(node)) if node.ready => {
             let is_new = member.reasons.is_empty() && input.candidates == Candidates::Outdated;

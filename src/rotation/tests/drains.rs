@@ -329,6 +329,7 @@ fn busy_instance_waits_and_holds_back_no_other() {
         ("it is in standby", entering().state(InstanceState::Standby), vec!["terminate a", "cordon b"], ""),
         ("AWS has just refused", old("a").cordoned().with(refused(29)), vec!["cordon b"], "a scaling activity of i-a"),
         ("AWS refused a while ago", old("a").cordoned().with(refused(30)), vec!["terminate a", "cordon b"], ""),
+        ("the clock was set back", old("a").cordoned().with(refused(-30)), vec!["terminate a", "cordon b"], ""),
     ] {
         let members = [member, old("b")];
         let decision = decide(&input(&members, &views, 2));
@@ -363,4 +364,29 @@ fn deletion_terminates_instances_that_are_launched_last() {
     assert_eq!(refused, ["terminate c", "cordon b"]);
     assert!(waits.contains("to be launched, before which AWS does not terminate it"), "{waits}");
     assert_eq!(steps(30).0, ["terminate c", "cordon b", "terminate a"], "it is tried again");
+}
+
+/// Time synchronization may correct a clock by hours. No pod would be evicted for as long.
+#[test]
+fn clock_that_is_set_back_ends_the_wait_after_a_blocked_eviction() {
+    let steps = |blocked_at: Timestamp| {
+        let last_blocked_eviction = Some((blocked_at, 3));
+        let view = DrainView { pods: vec![pod("web")], last_blocked_eviction, ..DrainView::default() };
+        let views = Drains::from([("node-a".to_owned(), view)]);
+        let members = [node_instance("a").outdated().cordoned()];
+        let decision = decide(&input(&members, &views, 1));
+        decision.steps
+    };
+    assert!(steps(ago(1)).is_empty());
+    assert!(matches!(&steps(ago(-3600))[..], [NodeStep::Evict { .. }]));
+}
+
+/// The clock was ahead when an earlier drain of the node ended, and the node was drained again before the clock was corrected.
+#[test]
+fn drain_that_has_begun_does_not_wait_for_its_retry() {
+    let retry_drain_at = Some(now() + SignedDuration::from_mins(5));
+    let view = DrainView { pods: vec![pod("web")], retry_drain_at, ..DrainView::default() };
+    let (members, views) = ([node_instance("a").outdated().cordoned()], Drains::from([("node-a".to_owned(), view)]));
+    let decision = decide(&input(&members, &views, 1));
+    assert!(matches!(decision.steps[..], [NodeStep::Evict { .. }]), "{:?}", decision.state);
 }

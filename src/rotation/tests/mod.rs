@@ -167,6 +167,7 @@ pub(super) fn input<'a>(
         precondition: None,
         failed_replacements: None,
         failed_launch: None,
+        unhealthy_stay: None,
         was_halted: false,
         join_timeout: SignedDuration::from_mins(15),
         min_ready_time: SignedDuration::from_secs(30),

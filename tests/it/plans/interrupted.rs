@@ -120,3 +120,21 @@ fn refused_step_of_a_rotation_is_not_tried_at_once() {
     assert_eq!((reason, plan.recheck_at), (StalledReason::MissingPermission, Some(until)));
     assert!(message.contains("may not") && message.contains("2026-01-02T00:05:00Z"), "{message}");
 }
+
+/// A client removed the record, or the group was restored with another UID.
+#[test]
+fn blocked_group_uncordons_a_node_with_an_orphaned_record() {
+    let orphaned = |s: &mut Scenario| {
+        let node = s.state.nodes.get_mut("i-1").expect("a node");
+        (node.cordoned, node.orphaned_disruption) = (true, Some(disruption_record("2")));
+    };
+    let refused = converged().with_spec(OTHER_SIZE).with(orphaned).with(|s| {
+        s.persistent_failure = PersistentFailure::Pass;
+    });
+    let plan = refused.plan();
+    assert_eq!(names(&plan), ["UncordonNode", "UpdateGroup"]);
+    let uncordon = NodeStep::UncordonNode { node: "node-i-1".into(), reason: UncordonReason::ForeignRecord };
+    assert_eq!(plan.steps[0].step, Step::from(uncordon));
+    let foreign = refused.with_scaling_group(|g| g.tags.iter_mut().for_each(|t| t.value.push('x')));
+    assert_eq!(names(&foreign.plan()), [""; 0], "nothing proves whose the node is");
+}

@@ -238,3 +238,22 @@ fn rotation_names_what_it_waits_for_and_counts_like_the_status() {
     assert_eq!(wait(&joined), "rotating: 1 of 2 done");
     assert_eq!(joined.status_update.fields["nodes"]["updated"], json!(1));
 }
+
+/// The rotation waits for Auto Scaling to replace the instance, which it never does.
+#[test]
+fn unhealthy_instance_that_auto_scaling_does_not_replace_is_reported_with_the_remedy() {
+    let waits = |suspended: &[&str]| {
+        let scenario = rotating(converged()).with_scaling_group(|g| {
+            g.instances[0].template.as_mut().expect("a pin").version = "2".into();
+            g.instances[0].healthy = false;
+            g.suspended_processes = suspended.iter().map(|name| (*name).to_owned()).collect();
+        });
+        let plan = scenario.plan();
+        let text = format!("{:?} {:?}", plan.outcome, plan.other_outcomes);
+        assert!(text.contains("which Auto Scaling reports as Unhealthy, to be terminated"), "{text}");
+        text
+    };
+    assert!(!waits(&[]).contains("ReplaceUnhealthy"));
+    let suspended = waits(&["ReplaceUnhealthy"]);
+    assert!(suspended.contains("--scaling-processes ReplaceUnhealthy"), "{suspended}");
+}

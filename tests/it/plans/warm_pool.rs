@@ -2,7 +2,7 @@
 
 use instance_manager::aws::{WarmInstance, WarmPhase, WarmPool, WarmSizes};
 use instance_manager::plan::EksStep;
-use instance_manager::plan::{NodeStep, ObjectStep, Outcome, StalledReason, Step};
+use instance_manager::plan::{NodeStep, ObjectStep, Outcome, StalledReason, Step, UncordonReason};
 use instance_manager::rotation::DrainView;
 
 use super::*;
@@ -336,4 +336,17 @@ fn pool_is_not_recorded_as_current_while_fewer_instances_are_listed_than_it_has(
     };
     assert_eq!(recorded(2), None);
     assert_eq!(recorded(1), Some(Value::from("2")));
+}
+
+/// A client removed the record, or the group was restored with another UID.
+#[test]
+fn lock_uncordons_an_orphaned_node_although_the_warm_pool_is_outdated() {
+    let locked = with_outdated_pool(vec![warm_instance("i-8", "1", WarmPhase::Ready)]).with(|s| {
+        s.lock = Some("a lock");
+        let node = s.state.nodes.get_mut("i-1").expect("a node");
+        (node.cordoned, node.orphaned_disruption) = (true, Some(disruption_record("2")));
+    });
+    let steps = locked.plan().steps;
+    let uncordon = NodeStep::UncordonNode { node: "node-i-1".into(), reason: UncordonReason::ForeignRecord };
+    assert!(steps.iter().any(|planned| planned.step == Step::from(uncordon.clone())), "{steps:?}");
 }

@@ -44,7 +44,8 @@ pub(crate) fn rotate_nodes(input: &PlanInput, group: &ScalingGroup, builder: &mu
         builder.set_outcome_once(waiting(Phase::Modifying, "waiting for Auto Scaling to terminate the last node"));
         return BTreeSet::new();
     }
-    let is_draining = |m: &NodeInstance| m.disruption_of(&input.resolved.desired.id.uid).is_some();
+    let uid = &input.resolved.desired.id.uid;
+    let is_draining = |m: &NodeInstance| m.disruption_of(uid).is_some() || m.has_orphaned_disruption();
     // Without a version to launch, a replaced instance of the pool would come back as it was.
     let pool = match replacement_problem(input) {
         None => warm_pool::rotate_pool(input, group, builder),
@@ -157,6 +158,7 @@ fn rolling_update_input<'a>(
         precondition: precondition(input, group, surplus == 0),
         failed_replacements: replacements.halt(input.status, input.timing.launch_retry),
         failed_launch: failed_launch(input),
+        unhealthy_stay: unhealthy_stay(input, group),
         was_halted: was_halted_with_same_template(input),
         join_timeout: rolling.join_timeout,
         min_ready_time: input.timing.min_ready_time,
@@ -288,6 +290,15 @@ fn failed_launch(input: &PlanInput) -> Option<(StalledReason, String)> {
         rfc3339(*retry_at)
     );
     Some((launch_failures::reason(message), text))
+}
+
+/// Why Auto Scaling terminates no instance that it reports as Unhealthy, and the remedy.
+fn unhealthy_stay(input: &PlanInput, group: &ScalingGroup) -> Option<String> {
+    let process = "ReplaceUnhealthy".to_owned();
+    group.suspended_processes.contains(&process).then(|| {
+        let remedy = suspended::remedy(&input.resolved.desired.suspended_processes, group, &[process]);
+        format!("ReplaceUnhealthy is suspended on the scaling group; {remedy}")
+    })
 }
 
 /// Counts the nodes for the status.

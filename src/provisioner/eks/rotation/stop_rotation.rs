@@ -27,10 +27,14 @@ pub(crate) fn uncordon_nodes_in_progress(input: &PlanInput, builder: &mut PlanBu
     }
     let (resolved, uid) = (input.resolved, &input.resolved.desired.id.uid);
     let members = outdated::members(resolved, input.observed, input.status);
-    if !members.iter().any(|m| m.disruption_of(uid).is_some() || m.has_surge_record(uid)) {
+    let is_own = has_ownership_tags(&group.tags, &resolved.ownership_tags);
+    let is_in_progress = |m: &NodeInstance| {
+        m.disruption_of(uid).is_some() || m.has_surge_record(uid) || (is_own && m.has_orphaned_disruption())
+    };
+    if !members.iter().any(is_in_progress) {
         return None;
     }
-    let steps = match has_ownership_tags(&group.tags, &resolved.ownership_tags) {
+    let steps = match is_own {
         true => {
             let (drains, health) = (&input.observed.drains, input.observed.cluster_health);
             let reason = UncordonReason::RotationBlocked;
@@ -106,6 +110,7 @@ fn decide_stop(
         precondition: None,
         failed_replacements: None,
         failed_launch: None,
+        unhealthy_stay: None,
         was_halted: false,
         join_timeout: SignedDuration::MAX,
         min_ready_time: timing.min_ready_time,
