@@ -290,10 +290,9 @@ impl Stores {
         *self.config_map_lock.read().expect("lock is not poisoned")
     }
 
-    /// Changes the lock of the ConfigMap, by what it was before.
-    pub(crate) fn set_config_map_lock(&self, change: impl FnOnce(ConfigMapLock) -> ConfigMapLock) {
-        let mut lock = self.config_map_lock.write().expect("lock is not poisoned");
-        *lock = change(*lock);
+    /// Sets the lock of the ConfigMap.
+    pub(crate) fn set_config_map_lock(&self, lock: ConfigMapLock) {
+        *self.config_map_lock.write().expect("lock is not poisoned") = lock;
     }
 
     /// The locks that the caches show for a group.
@@ -388,7 +387,9 @@ mod tests {
             group.metadata.namespace = Some("team".into());
             let locks = stores.locks(&group, Some(&lock));
             assert_eq!((locks.namespace, stores.counted_locks(&group).namespace), (counts, counts), "{policy}");
-            assert!(stores.counted_locks(&group).group && stores.counted_locks(&group).config_map);
+            assert!(
+                stores.counted_locks(&group).group && stores.counted_locks(&group).config_map == ConfigMapLock::Present
+            );
         }
     }
 

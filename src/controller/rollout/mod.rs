@@ -45,6 +45,7 @@ use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::index::cache_state::CacheState;
 use crate::index::nodes::NodeIndex;
 use crate::k8s::{EventTarget, KubeError};
+use crate::lock::ConfigMapLock;
 use crate::plan::{Event, EventReason};
 use crate::rollout::{
     BudgetUsage, GroupSummary, ProgressInput, RevisionDecision, RolloutView, Running, YieldingGroups, advance,
@@ -113,16 +114,18 @@ pub(crate) fn count_running(stores: &Stores) {
     });
 }
 
-/// Builds the view of the rollout again from the stored revisions. The one before stays if a user deleted its revision, and
-/// the ConfigMap has no policy any more.
+/// Builds the view of the rollout again from the stored revisions, with the lock of the ConfigMap whose content is active. The
+/// one before stays if a user deleted its revision, and the ConfigMap has no policy any more.
 ///
 /// # Errors
 /// The API server did not answer, or denied the call. The view stays as it was.
 pub(crate) async fn refresh(
     ctx: &Context,
     active: &Arc<ActiveBoundaries>,
+    lock: ConfigMapLock,
 ) -> Result<Option<Arc<RolloutView>>, KubeError> {
     let (view, stored) = read(ctx, active).await?;
+    let view = view.map(|view| Arc::new(view.with_lock(lock)));
     Ok(view.or_else(|| lost_view(ctx, active, &stored)))
 }
 
@@ -135,7 +138,7 @@ fn lost_view(ctx: &Context, active: &ActiveBoundaries, stored: &[BoundariesRevis
 async fn read(
     ctx: &Context,
     active: &Arc<ActiveBoundaries>,
-) -> Result<(Option<Arc<RolloutView>>, Vec<BoundariesRevision>), KubeError> {
+) -> Result<(Option<RolloutView>, Vec<BoundariesRevision>), KubeError> {
     let stored = ctx.planner.kube.boundaries_revisions(&ctx.config_namespace).await?.unwrap_or_default();
     let known = ctx.stores.rollout.view();
     let cluster = ctx.planner.settings.cluster_name.as_deref();
@@ -154,7 +157,6 @@ async fn read(
             tracing::warn!(%error, "cannot store that image aliases follow AWS again");
         }
     }
-    let view = view.map(|view| Arc::new(view.with_lock(ctx.stores.config_map_lock())));
     Ok((view, stored))
 }
 
@@ -176,6 +178,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
         }
         return Ok(());
     };
+    let view = Arc::new(view.with_lock(ctx.stores.config_map_lock()));
     if active.source == BoundariesSource::Live && !view.is_newest(&stored) {
         // A user deleted the newest revision. The rollout of an older one with the same texts is not its rollout.
         return revisions::store_again(&active, ctx).await;

@@ -82,8 +82,7 @@ fn requested_reconcile_ends_all_retry_delays() {
 #[test]
 fn clock_of_a_group_starts_again_if_the_wall_clock_was_set_back() {
     let state = ProcessState::default();
-    let paused_for = |second: i64| {
-        state.track_pause("team/web", true, Timestamp::from_second(second).expect("a time")).as_secs()
-    };
+    let paused_for =
+        |second: i64| state.track_pause("team/web", true, Timestamp::from_second(second).expect("a time")).as_secs();
     assert_eq!([3600, 3610, 10, 20].map(paused_for), [0, 10, 0, 10]);
 }

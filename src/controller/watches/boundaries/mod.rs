@@ -87,14 +87,19 @@ async fn load_beside_watch(
     }
 }
 
-/// Stores what the watch returned, and the lock at once: one that is set and then deleted during a load counts as well.
+/// Stores what the watch returned. A lock counts at once, also one that is set and then deleted during a load.
 async fn set_live(ctx: &Context, live: Lookup<ConfigMap>) {
-    ctx.stores.set_config_map_lock(|lock| match live.as_present() {
-        Some(map) => ConfigMapLock::of(map.annotations()),
-        // A lock is not lifted by the deletion of the ConfigMap, whose content stays active as well.
-        None => lock.after_deletion(),
-    });
+    let lock = lock_after(ctx.stores.config_map_lock(), live.as_present());
+    if lock != ConfigMapLock::None {
+        ctx.stores.set_config_map_lock(lock);
+    }
     *ctx.stores.config_map.lock().await = live;
+}
+
+/// The lock once this content is active. The deletion of the ConfigMap does not lift it: the content before stays active as
+/// well.
+fn lock_after(lock: ConfigMapLock, live: Option<&ConfigMap>) -> ConfigMapLock {
+    live.map_or_else(|| lock.after_deletion(), |map| ConfigMapLock::of(map.annotations()))
 }
 
 /// Tries again what the API server refused, and does nothing otherwise. Returns whether it activated an edit.
@@ -132,6 +137,7 @@ pub(crate) async fn reload(ctx: &Arc<Context>) {
 
 /// Loads the boundaries once. `reads`: whether this process could write when it began, so that it reads the stored revisions.
 async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
+    let lock_before = ctx.stores.config_map_lock();
     let data = live.map(|m| m.data.clone().unwrap_or_default());
     // What is active stays, and the load is repeated. Meanwhile a valid edit can be loaded.
     let retry_later = || ctx.stores.boundaries_not_stored.store(true, Ordering::Release);
@@ -205,8 +211,9 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     let (revision, warnings) = (active.revision.clone(), active.warnings.len() - time_warnings);
     let active = Arc::new(active);
     // The groups must know that the new content waits for its wave before they see it.
+    let lock = lock_after(lock_before, live);
     let view = match reads && is_served {
-        true => read_view(&active, ctx).await,
+        true => read_view(&active, lock, ctx).await,
         false => None,
     };
     let has_view = view.is_some();
@@ -214,6 +221,10 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
         ctx.stores.rollout.set_view(view);
     }
     ctx.stores.boundaries.set(active);
+    // Not before: an edit that lifts the lock may correct what the lock is about. One that was set meanwhile stays.
+    if ctx.stores.config_map_lock() == lock_before {
+        ctx.stores.set_config_map_lock(lock);
+    }
     if !has_view {
         ctx.stores.rollout.set_view(None);
     }

@@ -1,7 +1,7 @@
 //! Edits of the ConfigMap, and what a process publishes and stores of them.
 
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
+use std::sync::{Mutex, OnceLock};
 
 use serde_json::{Value, json};
 
@@ -349,6 +349,36 @@ async fn deleted_config_map_does_not_lift_its_lock() {
         tokio::time::timeout(Duration::from_secs(5), reload(&ctx)).await.expect("no edit waits");
         assert_eq!(ctx.stores.config_map_lock(), expected);
     }
+}
+
+/// One edit corrects an image and lifts the lock that kept nodes from it. Groups must not replace nodes by the image before.
+#[tokio::test]
+async fn lock_holds_until_the_content_of_the_edit_that_lifts_it_is_active() {
+    let (known, seen) = (Arc::new(OnceLock::<Arc<Context>>::new()), Arc::new(Mutex::new(Vec::new())));
+    let (context_of, log) = (known.clone(), seen.clone());
+    let stored = Arc::new(Mutex::new(Vec::<Value>::new()));
+    let ctx = context(crate::k8s::fake::client(move |call| match call.route() {
+        ("GET", path) if path.ends_with("boundariesrevisions") => {
+            let items = stored.lock().unwrap().clone();
+            (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
+        }
+        ("POST", path) if path.ends_with("boundariesrevisions") => {
+            log.lock().unwrap().push(context_of.get().expect("a context").stores.config_map_lock());
+            stored.lock().unwrap().push(call.body.clone());
+            (201, call.body.clone())
+        }
+        ("GET", _) => crate::k8s::fake::failure(404, "NotFound", "there is none"),
+        _ => crate::k8s::fake::failure(403, "Forbidden", "not now"),
+    }));
+    _ = known.set(ctx.clone());
+    let mut locked = config_map("maxSize", POLICY);
+    locked.metadata.annotations = Some([(annotation::LOCK_UPGRADES.to_owned(), "true".to_owned())].into());
+    for map in [locked, config_map("minSize", POLICY)] {
+        set_live(&ctx, Lookup::Present(map)).await;
+        tokio::time::timeout(Duration::from_secs(5), reload(&ctx)).await.expect("no edit waits");
+    }
+    assert_eq!(*seen.lock().unwrap(), [ConfigMapLock::Present; 2]);
+    assert_eq!(ctx.stores.config_map_lock(), ConfigMapLock::None);
 }
 
 /// The API server does not store an edit yet. An admin locks everything meanwhile, and then the ConfigMap is deleted.
