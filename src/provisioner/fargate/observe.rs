@@ -11,7 +11,7 @@ use super::names::ProfileNames;
 use super::observed::{ObservedProfiles, ObservedState, PreviousRole, recorded_role_id};
 use super::ownership::{OwnershipEvidence, RemainingProfiles, has_created_resources};
 use super::resolve::{References, ResolvedGroup};
-use super::unused_role::{observe_unused_role, present_auth_entry, role_of_deleted_group, role_use};
+use super::unused_role::{observe_unused_role, present_auth_entry, role_of_deleted_group, role_user};
 use crate::api::InstanceGroupStatus;
 use crate::auth::access_entries::JoinMethod;
 use crate::auth::aws_auth::{AuthEntry, AuthEntryState};
@@ -385,17 +385,13 @@ pub(crate) async fn remaining_resources(
     }
     let role = role_of_deleted_group(o, &all_names, ownership, status).await?;
     (remaining.previous_role, remaining.unproven_role) = (role.own, role.unproven);
-    let mut user_wait = None;
     if let Some(previous) = remaining.previous_role.take_if(|previous| previous.other_region.is_none()) {
-        let (user, wait) = role_use(o, id, cluster, &previous).await?;
-        user_wait = wait;
-        match user {
+        match role_user(o, id, cluster, &previous).await? {
             Some(user) => remaining.role_in_use = Some((previous.role.name, user)),
             None => remaining.previous_role = Some(previous),
         }
     }
     read_remaining_entries(o, id, cluster, status, &all_names, &mut remaining).await?;
-    remaining.wait_for = remaining.wait_for.or(user_wait);
     Ok(remaining)
 }
 

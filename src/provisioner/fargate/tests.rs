@@ -11,7 +11,7 @@ use super::observed::{ObservedProfiles, ObservedState};
 use super::ownership::{OwnershipEvidence, RecordedOwner};
 use super::resolve::References;
 use super::{Fargate, desired, resolve_and_observe};
-use crate::api::names::{FINALIZER, tag};
+use crate::api::names::tag;
 use crate::api::{Condition, GroupId, GroupObject, InstanceGroup, InstanceGroupSpec, InstanceGroupStatus, group_id};
 use crate::auth::access_entries::AccessEntryState;
 use crate::auth::aws_auth::{self, AuthEntry};
@@ -666,50 +666,5 @@ async fn deletion_reports_the_entry_that_a_person_changed() {
             assert!(update.message.contains(before), "{}", update.message);
             status.conditions.push(Condition::new(update.condition_type, true, &update.reason, &update.message));
         }
-    }
-}
-
-/// A user deletes a group together with one that names its role. The role would stay, and no group would ever delete it.
-#[tokio::test]
-async fn deleted_group_waits_for_the_profile_of_a_deleted_group_with_its_role() {
-    let (stub, (id, role)) = (Arc::new(FakeAws::default()), group_with_own_role());
-    let (arn, tags) = (role.arn.clone(), role.tags.clone());
-    let profile = FargateProfile {
-        name: "of-the-other".into(),
-        arn: "arn".into(),
-        role_arn: arn.clone(),
-        subnets: vec![],
-        selectors: vec![],
-        status: ProfileStatus::Deleting,
-        issues: vec![],
-        tags: vec![],
-    };
-    stub.update(|d| _ = d.roles.insert(role.name.clone(), role));
-    let status = json!({"nodesInstanceRoleArn": arn, "managed": {"policies": ["p"]}});
-    let status: InstanceGroupStatus = serde_json::from_value(status).expect("a status");
-    let (deleting, other) = (json!("2026-01-02T00:00:00Z"), "team/zone");
-    for (deleted_at, has_profile, expected) in [
-        (&deleting, true, (None, Some(other), true)),
-        (&deleting, false, (None, None, true)),
-        (&Value::Null, true, (Some("another group"), None, false)),
-        (&Value::Null, false, (Some("another group"), None, false)),
-    ] {
-        let object = json!({
-            "apiVersion": "instancemgr.keikoproj.io/v1alpha1", "kind": "InstanceGroup", "spec": {},
-            "status": {"nodesInstanceRoleArn": arn},
-            "metadata": {
-                "name": "zone", "namespace": "team", "deletionTimestamp": deleted_at, "finalizers": [FINALIZER],
-            },
-        });
-        let others: [GroupObject; 1] = [serde_json::from_value(object).expect("a group")];
-        let profiles = Some(&profile).filter(|_| has_profile).into_iter();
-        stub.update(|d| d.fargate = profiles.map(|profile| (profile.name.clone(), profile.clone())).collect());
-        let cluster = FakeCluster::new(&stub).with_groups(&others);
-        let evidence = OwnershipEvidence::from_status(None, false, &status);
-        let found = remaining_resources(&cluster.observer(), &id, "demo", &evidence, &tags, &status).await;
-        let found = found.expect("what remains");
-        let user = found.role_in_use.as_ref().map(|(_, user)| user.as_str());
-        let case = format!("deleted: {deleted_at}, profile: {has_profile}");
-        assert_eq!((user, found.wait_for.as_deref(), found.previous_role.is_some()), expected, "{case}");
     }
 }

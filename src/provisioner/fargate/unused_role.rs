@@ -85,23 +85,17 @@ async fn with_policies(
 }
 
 /// Who uses the controller-created role besides the group: its pods or instances would get no credentials without the role.
-/// The second one is a group that is being deleted. It deletes its profile before it waits for any group.
-pub(crate) async fn role_use(
+pub(crate) async fn role_user(
     o: &Observer<'_>,
     id: &GroupId,
     cluster: &str,
     previous: &PreviousRole,
-) -> ObserveResult<(Option<String>, Option<String>)> {
-    let arn = &previous.role.arn;
-    let user = o.group_index.role_user(arn, &id.key());
-    if user.as_ref().is_some_and(|user| !user.is_deleting) {
-        return Ok((Some("another group".to_owned()), None));
+) -> ObserveResult<Option<String>> {
+    if o.group_index.is_role_shared(&previous.role.arn, &id.key()) {
+        return Ok(Some("another group".to_owned()));
     }
     let of_profile = || previous.instance_profile.as_ref().map(|name| format!("the instance profile {name}"));
-    Ok(match (profile_user(o, cluster, arn).await?, user) {
-        (Some(_), Some(deleting)) => (None, Some(deleting.group)),
-        (profile, _) => (profile.or_else(of_profile), None),
-    })
+    Ok(profile_user(o, cluster, &previous.role.arn).await?.or_else(of_profile))
 }
 
 /// The controller-created role of a group that is being deleted.
