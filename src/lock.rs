@@ -57,6 +57,35 @@ impl ConfigMapLock {
     }
 }
 
+/// The lock of the ConfigMap as it was seen last, and as it counts for all groups.
+///
+/// A lock counts at once. It is lifted only with the content of the same edit, which may correct what the lock is about.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct LockOfContent {
+    /// What the watch returned last.
+    pub seen: ConfigMapLock,
+    /// What counts.
+    pub active: ConfigMapLock,
+}
+
+impl LockOfContent {
+    /// Records the annotations of the ConfigMap that the watch returned; `None` when it was deleted.
+    pub(crate) fn see(&mut self, annotations: Option<&BTreeMap<String, String>>) {
+        self.seen = annotations.map_or_else(|| self.seen.after_deletion(), ConfigMapLock::of);
+        self.active = self.with_content(self.active);
+    }
+
+    /// What counts once the content is active with which `loaded` was seen.
+    pub(crate) fn with_content(&self, loaded: ConfigMapLock) -> ConfigMapLock {
+        if self.seen == ConfigMapLock::None { loaded } else { self.seen }
+    }
+
+    /// The content with which `loaded` was seen is active.
+    pub(crate) fn activate(&mut self, loaded: ConfigMapLock) {
+        self.active = self.with_content(loaded);
+    }
+}
+
 /// Which of the three objects carry the lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Locks {
@@ -111,6 +140,40 @@ mod tests {
             assert!(!locked(value), "{value:?} must not lock");
         }
         assert!(!is_locked(&BTreeMap::new()));
+    }
+
+    /// An edit may lift the lock and correct what it is about, and the content of an edit may be loaded for minutes.
+    #[test]
+    fn lock_is_lifted_only_with_the_content_that_has_none() {
+        use ConfigMapLock::{Deleted, None, Present};
+        let (on, off) = ([(annotation::LOCK_UPGRADES.to_owned(), "true".to_owned())].into(), BTreeMap::new());
+        let mut lock = LockOfContent::default();
+        let mut see = |annotations: Option<&BTreeMap<String, String>>| {
+            lock.see(annotations);
+            (lock.seen, lock.active)
+        };
+        assert_eq!(see(Option::None), (None, None), "there was never one");
+        assert_eq!(see(Some(&on)), (Present, Present), "it counts at once");
+        assert_eq!(see(Option::None), (Deleted, Deleted), "a deletion lifts nothing");
+        assert_eq!(see(Some(&off)), (None, Deleted), "the content without a lock is not active yet");
+        lock.activate(None);
+        assert_eq!(lock.active, None);
+    }
+
+    #[test]
+    fn lock_that_changes_during_a_load_is_that_of_the_last_edit() {
+        use ConfigMapLock::{None, Present};
+        let (on, off) = ([(annotation::LOCK_UPGRADES.to_owned(), "true".to_owned())].into(), BTreeMap::new());
+        let mut set_again = LockOfContent { seen: Present, active: Present };
+        let mut deleted = set_again;
+        // Both edits lift the lock, and are loaded while the next one comes.
+        [&mut set_again, &mut deleted].into_iter().for_each(|lock| lock.see(Some(&off)));
+        set_again.see(Some(&on));
+        set_again.activate(None);
+        assert_eq!(set_again.active, Present, "an admin has set it again");
+        deleted.see(Option::None);
+        deleted.activate(None);
+        assert_eq!(deleted.active, None, "the ConfigMap had no lock when it was deleted");
     }
 
     #[test]

@@ -24,7 +24,7 @@ use crate::controller::quota_grants::{AmountsByGroup, QuotaGrants, with_grant};
 use crate::index::groups::GroupIndex;
 use crate::index::rollout::RolloutState;
 use crate::index::spot::Recommendations;
-use crate::lock::{ConfigMapLock, Locks, is_locked};
+use crate::lock::{ConfigMapLock, LockOfContent, Locks, is_locked};
 use crate::rollout::StoredRevision;
 use crate::util::lookup::Lookup;
 
@@ -91,8 +91,8 @@ pub(crate) struct Stores {
     pub boundaries_reported: AtomicBool,
     /// Held while the boundaries are loaded from the ConfigMap.
     pub reload_mutex: tokio::sync::Mutex<()>,
-    /// Whether the ConfigMap has the annotation `lock-upgrades`, or had it when it was deleted.
-    config_map_lock: RwLock<ConfigMapLock>,
+    /// The annotation `lock-upgrades` of the ConfigMap.
+    config_map_lock: RwLock<LockOfContent>,
     /// Held while a revision of the ConfigMap is stored.
     pub revision_mutex: tokio::sync::Mutex<()>,
     /// `mapRoles` of kube-system/aws-auth, parsed once for each version.
@@ -285,14 +285,14 @@ impl Stores {
         Locks { config_map: ConfigMapLock::None, ..self.locks(group, namespace) }.describe()
     }
 
-    /// The lock of the ConfigMap, which is one for all groups.
-    pub(super) fn config_map_lock(&self) -> ConfigMapLock {
+    /// The lock of the ConfigMap, as it was seen last and as it counts.
+    pub(super) fn config_map_lock(&self) -> LockOfContent {
         *self.config_map_lock.read().expect("lock is not poisoned")
     }
 
-    /// Sets the lock of the ConfigMap.
-    pub(crate) fn set_config_map_lock(&self, lock: ConfigMapLock) {
-        *self.config_map_lock.write().expect("lock is not poisoned") = lock;
+    /// Changes the lock of the ConfigMap.
+    pub(crate) fn change_config_map_lock(&self, change: impl FnOnce(&mut LockOfContent)) {
+        change(&mut self.config_map_lock.write().expect("lock is not poisoned"));
     }
 
     /// The locks that the caches show for a group.
@@ -300,7 +300,7 @@ impl Stores {
         Locks {
             group: self.is_group_locked(group, namespace, group.annotations()),
             namespace: namespace.is_some_and(is_locked) && self.is_namespace_lockable(group),
-            config_map: self.config_map_lock(),
+            config_map: self.config_map_lock().active,
         }
     }
 

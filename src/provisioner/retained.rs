@@ -77,7 +77,7 @@ impl Retained {
     /// An entry in aws-auth that is not as the controller writes it.
     pub(crate) fn modified_entry(role_arn: &str) -> Self {
         let message = format!(
-            "keeping the entry of {role_arn} in the ConfigMap kube-system/aws-auth: it was changed after the controller wrote it; remove it manually once nothing needs it"
+            "keeping the entry of {role_arn} in the ConfigMap kube-system/aws-auth: it is not as the controller writes it; remove it manually once nothing needs it"
         );
         Retained { reason: RetentionReason::EntryModified, message }
     }

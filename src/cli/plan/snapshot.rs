@@ -144,7 +144,7 @@ impl ClusterSnapshot {
         let activate = |stores: &Stores, data: Option<&ConfigMapData>, lock: ConfigMapLock| {
             let (active, _) = select_active(data, stored, were_configured);
             let active = Arc::new(active);
-            stores.set_config_map_lock(lock);
+            stores.change_config_map_lock(|state| state.activate(lock));
             let view = match (&active.source, data) {
                 (BoundariesSource::Live, Some(data)) => {
                     RolloutView::of_content(revisions, live_data.as_ref(), data, &active, cluster.as_deref())

@@ -45,7 +45,6 @@ use crate::boundaries::active::{ActiveBoundaries, BoundariesSource};
 use crate::index::cache_state::CacheState;
 use crate::index::nodes::NodeIndex;
 use crate::k8s::{EventTarget, KubeError};
-use crate::lock::ConfigMapLock;
 use crate::plan::{Event, EventReason};
 use crate::rollout::{
     BudgetUsage, GroupSummary, ProgressInput, RevisionDecision, RolloutView, Running, YieldingGroups, advance,
@@ -114,19 +113,14 @@ pub(crate) fn count_running(stores: &Stores) {
     });
 }
 
-/// Builds the view of the rollout again from the stored revisions, with the lock of the ConfigMap whose content is active. The
-/// one before stays if a user deleted its revision, and the ConfigMap has no policy any more.
+/// Builds the view of the rollout again from the stored revisions, without the lock of the ConfigMap. The one before stays if a
+/// user deleted its revision, and the ConfigMap has no policy any more.
 ///
 /// # Errors
 /// The API server did not answer, or denied the call. The view stays as it was.
-pub(crate) async fn refresh(
-    ctx: &Context,
-    active: &Arc<ActiveBoundaries>,
-    lock: ConfigMapLock,
-) -> Result<Option<Arc<RolloutView>>, KubeError> {
+pub(crate) async fn refresh(ctx: &Context, active: &Arc<ActiveBoundaries>) -> Result<Option<RolloutView>, KubeError> {
     let (view, stored) = read(ctx, active).await?;
-    let view = view.map(|view| Arc::new(view.with_lock(lock)));
-    Ok(view.or_else(|| lost_view(ctx, active, &stored)))
+    Ok(view.or_else(|| lost_view(ctx, active, &stored).map(Arc::unwrap_or_clone)))
 }
 
 /// The rollout under way whose revision a user deleted while the ConfigMap has no policy. No stored object names it.
@@ -178,7 +172,7 @@ async fn poll(ctx: &Arc<Context>, trigger: &Trigger, polled: &mut PollState) -> 
         }
         return Ok(());
     };
-    let view = Arc::new(view.with_lock(ctx.stores.config_map_lock()));
+    let view = Arc::new(view.with_lock(ctx.stores.config_map_lock().active));
     if active.source == BoundariesSource::Live && !view.is_newest(&stored) {
         // A user deleted the newest revision. The rollout of an older one with the same texts is not its rollout.
         return revisions::store_again(&active, ctx).await;

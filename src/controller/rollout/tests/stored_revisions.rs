@@ -116,8 +116,7 @@ async fn rollout_without_the_key_is_stored_again_with_its_policy() {
     *test.ctx.stores.config_map.lock().await = crate::util::lookup::Lookup::Present(config_map);
     test.ctx.stores.boundaries.set(active.clone());
     test.ctx.stores.rollout.set_view(Some(Arc::new(view)));
-    let refreshed =
-        super::super::refresh(&test.ctx, &active, ConfigMapLock::None).await.expect("the API server answers");
+    let refreshed = super::super::refresh(&test.ctx, &active).await.expect("the API server answers");
     assert!(refreshed.is_some(), "a load of the ConfigMap releases no group, either");
     let (trigger, mut polled) = (crate::controller::trigger::Trigger::new(test.ctx.clone()), Default::default());
     super::super::poll(&test.ctx, &trigger, &mut polled).await.expect("the API server answers");
@@ -239,7 +238,7 @@ async fn config_map_without_the_key_is_loaded_although_nothing_can_be_stored() {
     }));
     data.remove("rollout");
     let active = Arc::new(select_active(Some(&data), None, true).0);
-    let view = super::super::refresh(&test.ctx, &active, ConfigMapLock::None).await.expect("the ConfigMap is loaded");
+    let view = super::super::refresh(&test.ctx, &active).await.expect("the ConfigMap is loaded");
     assert!(view.is_none() && *refused.lock().unwrap() == 1);
 }
 

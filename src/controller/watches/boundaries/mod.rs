@@ -87,19 +87,11 @@ async fn load_beside_watch(
     }
 }
 
-/// Stores what the watch returned. A lock counts at once, also one that is set and then deleted during a load.
+/// Stores what the watch returned, and its lock.
 async fn set_live(ctx: &Context, live: Lookup<ConfigMap>) {
-    let lock = lock_after(ctx.stores.config_map_lock(), live.as_present());
-    if lock != ConfigMapLock::None {
-        ctx.stores.set_config_map_lock(lock);
-    }
-    *ctx.stores.config_map.lock().await = live;
-}
-
-/// The lock once this content is active. The deletion of the ConfigMap does not lift it: the content before stays active as
-/// well.
-fn lock_after(lock: ConfigMapLock, live: Option<&ConfigMap>) -> ConfigMapLock {
-    live.map_or_else(|| lock.after_deletion(), |map| ConfigMapLock::of(map.annotations()))
+    let mut stored = ctx.stores.config_map.lock().await;
+    ctx.stores.change_config_map_lock(|lock| lock.see(live.as_present().map(ResourceExt::annotations)));
+    *stored = live;
 }
 
 /// Tries again what the API server refused, and does nothing otherwise. Returns whether it activated an edit.
@@ -122,12 +114,14 @@ pub(crate) async fn reload(ctx: &Arc<Context>) {
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     loop {
-        let live = ctx.stores.config_map.lock().await.clone();
+        let stored = ctx.stores.config_map.lock().await;
+        let (live, lock) = (stored.clone(), ctx.stores.config_map_lock().seen);
+        drop(stored);
         if !live.is_queried() {
             return;
         }
         let reads = ctx.request_write();
-        load(live.as_present(), reads, ctx).await;
+        load(live.as_present(), lock, reads, ctx).await;
         // A process that leads by now, or no longer, has a view of the rollout that is not its own.
         if ctx.can_write() == reads {
             return;
@@ -135,9 +129,8 @@ pub(crate) async fn reload(ctx: &Arc<Context>) {
     }
 }
 
-/// Loads the boundaries once. `reads`: whether this process could write when it began, so that it reads the stored revisions.
-async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
-    let lock_before = ctx.stores.config_map_lock();
+/// Loads the boundaries once. `lock`: what was seen with them. `reads`: whether this process could write when it began, so that it reads the stored revisions.
+async fn load(live: Option<&ConfigMap>, lock: ConfigMapLock, reads: bool, ctx: &Arc<Context>) {
     let data = live.map(|m| m.data.clone().unwrap_or_default());
     // What is active stays, and the load is repeated. Meanwhile a valid edit can be loaded.
     let retry_later = || ctx.stores.boundaries_not_stored.store(true, Ordering::Release);
@@ -211,20 +204,17 @@ async fn load(live: Option<&ConfigMap>, reads: bool, ctx: &Arc<Context>) {
     let (revision, warnings) = (active.revision.clone(), active.warnings.len() - time_warnings);
     let active = Arc::new(active);
     // The groups must know that the new content waits for its wave before they see it.
-    let lock = lock_after(lock_before, live);
     let view = match reads && is_served {
-        true => read_view(&active, lock, ctx).await,
+        true => read_view(&active, ctx).await,
         false => None,
     };
+    let view = view.map(|view| Arc::new(view.with_lock(ctx.stores.config_map_lock().with_content(lock))));
     let has_view = view.is_some();
     if has_view {
         ctx.stores.rollout.set_view(view);
     }
     ctx.stores.boundaries.set(active);
-    // Not before: an edit that lifts the lock may correct what the lock is about. One that was set meanwhile stays.
-    if ctx.stores.config_map_lock() == lock_before {
-        ctx.stores.set_config_map_lock(lock);
-    }
+    ctx.stores.change_config_map_lock(|state| state.activate(lock));
     if !has_view {
         ctx.stores.rollout.set_view(None);
     }

@@ -14,7 +14,6 @@ use crate::controller::context::Context;
 use crate::controller::planner::Planner;
 use crate::controller::{revisions, rollout};
 use crate::k8s::KubeError;
-use crate::lock::ConfigMapLock;
 use crate::plan::Write;
 use crate::rollout::{History, RolloutView};
 use crate::util::lookup::Lookup;
@@ -38,13 +37,9 @@ pub(super) async fn read_revisions(ctx: &Context) -> Option<Vec<BoundariesRevisi
 }
 
 /// The rollout of the active content. Retries until the API server answers, or this process may no longer write.
-pub(super) async fn read_view(
-    active: &Arc<ActiveBoundaries>,
-    lock: ConfigMapLock,
-    ctx: &Context,
-) -> Option<Arc<RolloutView>> {
+pub(super) async fn read_view(active: &Arc<ActiveBoundaries>, ctx: &Context) -> Option<RolloutView> {
     while ctx.can_write() {
-        match rollout::refresh(ctx, active, lock).await {
+        match rollout::refresh(ctx, active).await {
             Ok(view) => return view,
             Err(error) => {
                 tracing::warn!(%error, "cannot read the stored boundaries");

@@ -347,7 +347,7 @@ async fn deleted_config_map_does_not_lift_its_lock() {
     ] {
         set_live(&ctx, live).await;
         tokio::time::timeout(Duration::from_secs(5), reload(&ctx)).await.expect("no edit waits");
-        assert_eq!(ctx.stores.config_map_lock(), expected);
+        assert_eq!(ctx.stores.config_map_lock().active, expected);
     }
 }
 
@@ -363,7 +363,7 @@ async fn lock_holds_until_the_content_of_the_edit_that_lifts_it_is_active() {
             (200, json!({"kind": "List", "apiVersion": "v1", "metadata": {"resourceVersion": "1"}, "items": items}))
         }
         ("POST", path) if path.ends_with("boundariesrevisions") => {
-            log.lock().unwrap().push(context_of.get().expect("a context").stores.config_map_lock());
+            log.lock().unwrap().push(context_of.get().expect("a context").stores.config_map_lock().active);
             stored.lock().unwrap().push(call.body.clone());
             (201, call.body.clone())
         }
@@ -378,7 +378,7 @@ async fn lock_holds_until_the_content_of_the_edit_that_lifts_it_is_active() {
         tokio::time::timeout(Duration::from_secs(5), reload(&ctx)).await.expect("no edit waits");
     }
     assert_eq!(*seen.lock().unwrap(), [ConfigMapLock::Present; 2]);
-    assert_eq!(ctx.stores.config_map_lock(), ConfigMapLock::None);
+    assert_eq!(ctx.stores.config_map_lock().active, ConfigMapLock::None);
 }
 
 /// The API server does not store an edit yet. An admin locks everything meanwhile, and then the ConfigMap is deleted.
@@ -407,7 +407,7 @@ async fn lock_of_a_config_map_that_is_deleted_during_a_load_holds() {
         let loaded = tokio::time::timeout(Duration::from_secs(20), loaded).await.expect("no edit waits");
         assert_eq!(loaded.expect("the watch goes on").1, is_edited_again);
     }
-    assert_eq!(ctx.stores.config_map_lock(), ConfigMapLock::Deleted);
+    assert_eq!(ctx.stores.config_map_lock().active, ConfigMapLock::Deleted);
 }
 
 /// An admin whose edit has no effect sees it there, also long after the event is gone.

@@ -14,6 +14,7 @@ use crate::provisioner::eks::observed;
 use crate::provisioner::eks::observed::{ObservedState, StrategyState};
 use crate::provisioner::eks::resolve::ResolvedGroup;
 use crate::provisioner::eks::scaling_group::subnets;
+use crate::provisioner::rejected_fields::Part;
 use crate::rotation::NodeInstance;
 use crate::rotation::crd::decide;
 use crate::rotation::crd::decide::{
@@ -120,6 +121,10 @@ pub(crate) fn plan_strategy(
     builder: &mut PlanBuilder,
 ) {
     let outdated = outdated_count(members);
+    if outdated == 0 && input.resolved.broken.contains(Part::Launch) {
+        // Nobody knows which nodes are outdated, so nothing has ended.
+        return;
+    }
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
     let (request, kind, resources) = match &input.observed.strategy_state {
         None if !needs_observation(input.status, outdated) => return forget_upgrade(input, builder),
