@@ -127,8 +127,7 @@ pub struct ObservedState {
     pub instance_profile: Option<InstanceProfile>,
     /// The role of the derived name with its tags; `None` also when it was not read.
     pub role: Option<Role>,
-    /// The desired and recorded policies that are attached to the controller's own role. At the adoption, and while one
-    /// policy replaces another, those of users as well.
+    /// The desired and recorded policies that are attached to the controller's own role.
     pub attached_policies: Vec<String>,
     /// Lifecycle hooks; `None` when they were not read.
     pub lifecycle_hooks: Option<Vec<LifecycleHook>>,

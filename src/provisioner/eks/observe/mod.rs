@@ -211,8 +211,8 @@ fn role_not_propagated(role: &str) -> ObserveError {
     ObserveError::Aws(AwsError::no_response("IAM", "GetRole", "NoSuchEntity", &message))
 }
 
-/// The instance profile of the group's own role, and its attached policies: the desired and recorded ones. With `all`,
-/// and while one replaces another, every policy: the quota counts those of users as well.
+/// The instance profile of the group's own role, and its attached policies: the desired and recorded ones, or with `all`
+/// every policy.
 async fn own_profile_and_policies(
     o: &Observer<'_>,
     resolved: &ResolvedGroup,
@@ -235,12 +235,7 @@ async fn own_profile_and_policies(
         o.inventory.attached_policies(role, &policies, max_age)
     )
     .map_err(ObserveError::Aws)?;
-    let lacks_one = !resolved.managed_policies.iter().all(|policy| attached.contains(policy));
-    let is_exchanged = lacks_one && !attached.iter().all(|policy| resolved.managed_policies.contains(policy));
-    let attached = match is_exchanged || all && profile.is_some() {
-        true => all_attached_policies(o, role, attached).await,
-        false => attached,
-    };
+    let attached = if all && profile.is_some() { all_attached_policies(o, role, attached).await } else { attached };
     Ok((profile, attached))
 }
 
@@ -276,7 +271,7 @@ fn unseen_names(
     o.process_state.observe_names(&resolved.desired.id.key(), shown, dropped, o.consistency_delay, o.now)
 }
 
-/// Every policy on the role. The additional ones are only reported and counted, so an error is ignored.
+/// Every policy on the role. The additional ones are only reported, so an error is ignored.
 async fn all_attached_policies(o: &Observer<'_>, role: &str, policies: Vec<String>) -> Vec<String> {
     match o.inventory.aws().iam.attached_policies(role).await {
         Ok(all) => {

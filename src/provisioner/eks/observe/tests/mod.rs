@@ -2,7 +2,6 @@
 
 mod activities;
 mod auth_entries;
-mod policies;
 mod resources;
 mod roles;
 
