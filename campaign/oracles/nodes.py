@@ -240,7 +240,8 @@ def needless_rotation(run):
         params = line["params"]
         if line["operation"] in ("CreateAutoScalingGroup", "UpdateAutoScalingGroup"):
             given = params.get("LaunchTemplate") or (params.get("MixedInstancesPolicy") or {}).get("LaunchTemplate", {}).get("LaunchTemplateSpecification")
-            if given:
+            # What a user launches from meanwhile is not what the controller wants.
+            if given and (run.is_ours(line) or params["AutoScalingGroupName"] not in pinned):
                 pinned[params["AutoScalingGroupName"]] = (given.get("LaunchTemplateId") or given.get("LaunchTemplateName"), str(given.get("Version")))
         elif run.is_ours(line) and line["operation"] == "TerminateInstanceInAutoScalingGroup" and params.get("ShouldDecrementDesiredCapacity") == "false":
             was = state_of.get(params["InstanceId"])
@@ -253,6 +254,8 @@ def needless_rotation(run):
             names, when = (template, was.get("template")), logs.timestamp(line)
             launched, wanted = run.template(names, was["version"], launched_at[params["InstanceId"]]), run.template(names, version, when)
             group = _group_of_node(run, params["InstanceId"])
+            if _must_relabel(run, params["InstanceId"], group, launched_at[params["InstanceId"]], when):
+                continue
             if wanted and launched == wanted and group and not run.is_deleted(group, when) and not _moves(run, group, when):
                 yield group, f"{params['InstanceId']} was replaced, and what it was launched from (version {was['version']}) is the desired content (version {version})", [was, line]
             since = launched_at[params["InstanceId"]]
@@ -276,6 +279,16 @@ def _differs_in_place(run, group, since, when):
         return False
     asks = all({"labels", "taints"} <= state.fields_in_place(spec) for spec in specs)
     return asks and len({json.dumps(state.without(spec["eks"]["configuration"], *NOT_LAUNCHED), sort_keys=True) for spec in specs}) == 1
+
+
+def _must_relabel(run, instance, group, launched, when):
+    """Whether labels or taints of the node were changed in place, and its spec no longer asks for that: only a replacement has others."""
+    names = {e["id"] for e in run.aws if e["kind"] == "state" and e["object"] == "node" and e["instance"] == instance}
+    changed = [e for e in run.audit if e["objectRef"].get("resource") == "nodes" and e["objectRef"].get("name") in names and launched <= logs.timestamp(e) <= when]
+    spec = spec_at(run.specs(group), when) if group else None
+    if spec is None or {"labels", "taints"} <= state.fields_in_place(spec):
+        return False
+    return any(state.IN_PLACE in ((e.get("requestObject") or {}).get("metadata", {}).get("annotations") or {}) for e in changed)
 
 
 def _moves(run, group, when):

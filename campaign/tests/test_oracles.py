@@ -404,6 +404,29 @@ def test_what_changes_in_place_replaces_no_node():
     assert "needless_rotation" not in relabeled(Story(inPlace=fields), image="ami-2", labels=labels)
 
 
+def changed_in_place(story):
+    record = {"instancemgr.keikoproj.io/in-place": "{}"}
+    story.write("patch", "nodes", "node-0", {"metadata": {"annotations": record, "labels": {"team": None}}})
+    the_same_again(story)
+    return found(story.run())
+
+
+def test_a_node_that_was_changed_in_place_is_not_what_it_was_launched_as():
+    """Its spec wants the label of the launch again, and no longer changes running nodes."""
+    assert "needless_rotation" not in changed_in_place(Story())
+    assert "needless_rotation" in changed_in_place(Story(inPlace=["labels", "taints"]))
+
+
+def test_what_a_user_launches_from_is_not_what_the_controller_wants():
+    """Version 1 of another's template is not version 1 of the group's."""
+    story = Story()
+    story.call("CreateLaunchTemplateVersion", LaunchTemplateName="alpha", LaunchTemplateData={"ImageId": "ami-2"})
+    story.call("UpdateAutoScalingGroup", AutoScalingGroupName=GROUP, LaunchTemplate={"LaunchTemplateName": "alpha", "Version": "2"})
+    story.call("UpdateAutoScalingGroup", key="person", AutoScalingGroupName=GROUP, LaunchTemplate={"LaunchTemplateName": "others", "Version": "1"})
+    the_same_again(story)
+    assert "needless_rotation" not in found(story.run())
+
+
 def test_writes_in_the_quiet_window():
     """The window is between the runner's notes."""
     run = Story().run()
