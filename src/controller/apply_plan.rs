@@ -87,12 +87,11 @@ pub(super) fn record_writes(key: &str, applied: &Applied, ctx: &Context, now: Ti
     for instance in removals.filter_map(|planned| planned.step.info().fields().instance).collect::<Vec<_>>() {
         state.lost_instances(key, |known| known.record_own(&instance));
     }
-    let is_unchanged = |index, step: &Step| applied.unchanged_steps.contains(&index) && step.is_seen_by_watch();
-    let paced = steps.filter(|(index, PlannedStep { step, .. })| {
-        !report::had_no_effect(*index, step, applied) || is_unchanged(*index, step)
-    });
+    let effective = steps.filter(|(index, planned)| !report::had_no_effect(*index, &planned.step, applied));
+    let unchanged = applied.unchanged_steps.iter().filter_map(|index| applied.plan.steps.get(*index));
     state.group_writes(key, |writes| {
-        writes.record(paced.map(|(_, planned)| planned), now);
+        writes.record(effective.map(|(_, planned)| planned), now);
+        unchanged.filter(|p| p.step.is_seen_by_watch()).for_each(|planned| writes.record_unchanged(planned, now));
         if applied.is_complete() {
             writes.record_events(&applied.plan.events, now);
         }
@@ -132,6 +131,9 @@ mod tests {
                 writes.suppress_repeats(&mut again, "", std::time::Duration::from_secs(60), Timestamp::UNIX_EPOCH)
             });
             assert_eq!(again.steps.is_empty(), is_paced, "{step:?}");
+            (1..5).for_each(|_| record_writes("team/web", &applied, &test.ctx, Timestamp::UNIX_EPOCH));
+            let ineffective = test.ctx.planner.process_state.group_writes("team/web", |writes| writes.ineffective());
+            assert!(ineffective.is_empty(), "nothing was written: {ineffective:?}");
         }
     }
 

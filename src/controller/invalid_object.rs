@@ -60,7 +60,7 @@ async fn write_report(group: &InstanceGroup, key: &str, report: &Report, ctx: &C
     Ok(())
 }
 
-/// Stops the rotation of an object that cannot be decoded. It is repeated until no node can have a record of the group.
+/// Stops the rotation of an object that cannot be decoded. It is repeated until no node of the group has a record.
 async fn stop_invalid_rotation(stored: &GroupObject, ctx: &Context) -> Result<Action, Error> {
     let (planner, now) = (&ctx.planner, Timestamp::now());
     let Err(invalid) = &stored.0 else { return Ok(Action::await_change()) };
@@ -73,6 +73,10 @@ async fn stop_invalid_rotation(stored: &GroupObject, ctx: &Context) -> Result<Ac
     let observer = planner.observer(&context, requeue::max_cache_age(planner.settings.timing.poll_interval), now);
     let rejected = blocked_plan(&id, StalledReason::InvalidSpec, report::INVALID_OBJECT.to_owned());
     let plan = planner.stop_rotation(&id, &status, &context, &observer, rejected).await;
+    if plan.recheck_at.is_none() {
+        // The drains are of other groups.
+        return Ok(Action::await_change());
+    }
     let applied = apply_plan(&group, plan, "", true, ctx, now).await;
     for event in &report::report(&status, &applied, None, &rfc3339(now)).step_events {
         publish_event(&event_target(&group.metadata), event, ctx).await;

@@ -222,14 +222,13 @@ impl NodeIndex {
     }
 
     /// Whether the InstanceGroup with this UID and this key may have cordoned a node. A record names it, or the record of a node
-    /// names another UID or was removed, and its labels name no other group. Only the scaling group of such a node proves whose
-    /// it is.
+    /// names another UID or was removed, and its labels name the group. Only the scaling group of such a node proves whose it is.
     pub(crate) fn may_have_drains_of(&self, group_uid: &str, key: &str) -> bool {
         let inner = self.inner.lock().expect("lock is not poisoned");
         let recorded = &inner.nodes.with_records;
         let instances = recorded.values().flatten();
         let mut nodes = instances.filter_map(|instance| inner.nodes.nodes.get(instance)).flatten();
-        let may_be_own = |node: &NodeView| node.labeled_group.as_deref().is_none_or(|labeled| labeled == key);
+        let may_be_own = |node: &NodeView| node.labeled_group.as_deref() == Some(key);
         recorded.contains_key(group_uid) || nodes.any(may_be_own)
     }
 

@@ -13,6 +13,9 @@ use crate::plan::{ConditionUpdate, Event, Outcome, Phase, Plan, PlannedStep, Rec
 /// After how many equal writes a difference is reported, and steps that do not depend on it continue.
 const REPORTED_AFTER: u32 = 3;
 
+/// How often a step that finds nothing to change doubles its delay.
+const UNCHANGED_DOUBLINGS: u32 = 4;
+
 /// More attributes than one group has. The oldest are forgotten first.
 const CAPACITY: usize = 1024;
 
@@ -25,6 +28,8 @@ struct LastWrite {
     value: u64,
     /// How often the value was written without a sign that it took effect.
     times: u32,
+    /// How often since then the value was found to be there already, while a watch did not show it.
+    unchanged: u32,
     at: Timestamp,
     /// What was written, what was shown, and who else may write it.
     description: String,
@@ -37,9 +42,11 @@ impl LastWrite {
         if now < self.at { Some(now) } else { self.at.checked_add(self.delay(resync)).ok() }
     }
 
-    /// How long the same value is not written again: one second, doubled with each write, the resync period at most.
+    /// How long the same value is not written again: one second, doubled with each write, the resync period at most. What
+    /// was found to be there doubles it a few times only: a watch that is late by seconds must not delay a repair by minutes.
     fn delay(&self, resync: Duration) -> SignedDuration {
-        let delay = Duration::from_secs(1u64 << self.times.saturating_sub(1).min(16));
+        let doublings = (self.times + self.unchanged.min(UNCHANGED_DOUBLINGS)).saturating_sub(1).min(16);
+        let delay = Duration::from_secs(1u64 << doublings);
         SignedDuration::try_from(delay.min(resync)).unwrap_or(SignedDuration::MAX)
     }
 }
@@ -159,6 +166,26 @@ impl WriteMemory {
         }
     }
 
+    /// Records a step that found nothing to change. It is delayed like a repeated write, and never counts as one.
+    pub(crate) fn record_unchanged(&mut self, planned: &PlannedStep, now: Timestamp) {
+        for Write { attribute, value } in planned.writes() {
+            let before = self.writes.get(&attribute).filter(|before| before.value == value).cloned();
+            let (times, unchanged, description) =
+                before.map_or((0, 0, String::new()), |before| (before.times, before.unchanged, before.description));
+            let unchanged = unchanged.saturating_add(1);
+            self.insert(attribute, LastWrite { value, times, unchanged, at: now, description });
+        }
+    }
+
+    /// Forgets the oldest attribute if there are too many.
+    fn insert(&mut self, attribute: String, write: LastWrite) {
+        if self.writes.len() >= CAPACITY && !self.writes.contains_key(&attribute) {
+            let oldest = self.writes.iter().min_by_key(|(_, written)| written.at).map(|(key, _)| key.clone());
+            oldest.map(|key| self.writes.remove(&key));
+        }
+        self.writes.insert(attribute, write);
+    }
+
     /// Whether an event of a plan may be published now. A step that is delayed or repeated is planned with its event
     /// each time.
     fn is_event_due(&self, event: &Event, resync: Duration, now: Timestamp) -> bool {
@@ -174,7 +201,7 @@ impl WriteMemory {
             if self.events.len() >= CAPACITY {
                 self.events.clear();
             }
-            self.events.insert(digest, LastWrite { value: digest, times, at: now, description: String::new() });
+            self.events.insert(digest, LastWrite { value: digest, times, unchanged: 0, at: now, description: String::new() });
         }
     }
 
@@ -182,13 +209,9 @@ impl WriteMemory {
     pub(crate) fn record_write(&mut self, write: Write, description: impl Fn() -> String, now: Timestamp) -> bool {
         let before = self.writes.get(&write.attribute).filter(|before| before.value == write.value);
         let times = before.map_or(1, |before| before.times.saturating_add(1));
-        if self.writes.len() >= CAPACITY && !self.writes.contains_key(&write.attribute) {
-            let oldest = self.writes.iter().min_by_key(|(_, written)| written.at).map(|(key, _)| key.clone());
-            oldest.map(|key| self.writes.remove(&key));
-        }
         // A description is only needed once there is a repetition.
         let description = if times > 1 { description() } else { String::new() };
-        self.writes.insert(write.attribute, LastWrite { value: write.value, times, at: now, description });
+        self.insert(write.attribute, LastWrite { value: write.value, times, unchanged: 0, at: now, description });
         times == REPORTED_AFTER
     }
 
