@@ -201,7 +201,8 @@ impl WriteMemory {
             if self.events.len() >= CAPACITY {
                 self.events.clear();
             }
-            self.events.insert(digest, LastWrite { value: digest, times, unchanged: 0, at: now, description: String::new() });
+            self.events
+                .insert(digest, LastWrite { value: digest, times, unchanged: 0, at: now, description: String::new() });
         }
     }
 

@@ -37,11 +37,12 @@ fn other_group_tags(scenario: &Scenario) -> Vec<Tag> {
 fn unowned_role_is_not_used() {
     let foreign = found_by_name("{}");
     assert!(uses_hashed_names(&foreign));
-    let message = blocked(&foreign.plan());
+    let plan = foreign.plan();
+    let message = blocked(&plan);
     assert!(message.contains("the instance profile demo-team-web"));
     let is_named = |tag: &Tag| message.contains(&format!("{}={}", tag.key, tag.value));
     assert!(foreign.resolved.ownership_tags.iter().all(is_named), "a user can restore them: {message}");
-    assert_eq!(step_names(&foreign.plan()), Vec::<&str>::new(), "it gets no policy and no join entry");
+    assert_eq!(step_names(&plan), Vec::<&str>::new(), "it gets no policy and no join entry");
     let foreign_role = found_by_name("{}").with(|s| {
         let ours = s.resolved.ownership_tags.clone();
         s.state.instance_profile.as_mut().expect("a profile").tags = ours;
