@@ -89,7 +89,7 @@ pub(crate) fn next_drain_action(
     now: Timestamp,
 ) -> DrainAction {
     let node = member.node.as_ref().map(|n| n.name.clone()).unwrap_or_default();
-    let remaining: Vec<_> = view.pods.iter().filter(|p| !p.is_left_by_drain(record.since)).collect();
+    let remaining: Vec<_> = view.pods.iter().filter(|p| !p.is_left_by_drain()).collect();
     let elapsed = now.duration_since(record.since);
     if remaining.is_empty() {
         return wait_for_volumes(&node, view, policy, now);

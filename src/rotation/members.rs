@@ -13,6 +13,9 @@ use crate::util::recorded_time;
 /// cordon the node unless its flag `--cordon-node-before-terminating` is set.
 pub(crate) const AUTOSCALER_TAINT: &str = "ToBeDeletedByClusterAutoscaler";
 
+/// The taint of a cordoned node, which the node lifecycle controller of Kubernetes sets.
+pub(crate) const UNSCHEDULABLE_TAINT: &str = "node.kubernetes.io/unschedulable";
+
 /// How far ahead of the controller's clock the times in its records can be. The clocks of two processes differ less.
 const MAX_TIME_AHEAD: SignedDuration = SignedDuration::from_hours(1);
 
@@ -68,6 +71,8 @@ pub struct NodeView {
     pub kubelet_silent: bool,
     /// Whether it is cordoned, by the controller or by a user.
     pub cordoned: bool,
+    /// When Kubernetes tainted it because it is cordoned, by the clock of the control plane.
+    pub unschedulable_since: Option<Timestamp>,
     /// Whether the Cluster Autoscaler drains it: it terminates the instance, and lowers the desired capacity.
     pub is_removed_by_autoscaler: bool,
     /// Since when, from the value of the taint.
@@ -312,20 +317,17 @@ pub struct PodView {
     pub created: Option<Timestamp>,
     /// Whether the scheduler may place it on a cordoned node.
     pub tolerates_cordon: bool,
-    /// Whether this process saw the drain of the node before the pod was there.
+    /// Whether it came to the node after the drain of the node had begun.
     pub is_newer_than_drain: bool,
     /// Termination grace period in seconds.
     pub grace_seconds: i64,
 }
 
 impl PodView {
-    /// Whether a drain that began at `since` leaves the pod on its node. A pod that returned to the cordoned node after
-    /// its eviction would always return.
-    pub(crate) fn is_left_by_drain(&self, since: Timestamp) -> bool {
-        let is_newer = self.is_newer_than_drain
-            || self.created.is_some_and(|created| created.duration_since(since) > COME_BACK_AFTER);
-        let came_back = self.tolerates_cordon && is_newer;
-        self.is_ignored || self.is_finished || came_back
+    /// Whether a drain leaves the pod on its node. A pod that returned to the cordoned node after its eviction would always
+    /// return.
+    pub(crate) fn is_left_by_drain(&self) -> bool {
+        self.is_ignored || self.is_finished || (self.tolerates_cordon && self.is_newer_than_drain)
     }
 
     /// When the pod should have ended, if that is long enough ago to be reported.
@@ -338,10 +340,6 @@ impl PodView {
         self.terminating_until.is_some_and(|until| now.duration_since(until) >= HANGS_AFTER)
     }
 }
-
-/// How long after the begin of a drain a pod must have been created to count as one that came back. It applies if the
-/// process was restarted since. The clocks of the controller and the API server differ a little.
-const COME_BACK_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
 /// How long after its grace period a pod that is still there is reported.
 const OVERDUE_AFTER: SignedDuration = SignedDuration::from_mins(1);

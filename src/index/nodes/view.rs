@@ -8,7 +8,7 @@ use serde_json::Value;
 use crate::api::names::{annotation, label};
 use crate::k8s::is_cordoned_by_controller;
 use crate::plan::InPlaceRecord;
-use crate::rotation::members::AUTOSCALER_TAINT;
+use crate::rotation::members::{AUTOSCALER_TAINT, UNSCHEDULABLE_TAINT};
 use crate::rotation::{DisruptionRecord, NodeView, SurgeRecord};
 
 /// After its creation, how long a node may take to report its first Ready condition.
@@ -43,8 +43,9 @@ pub(crate) fn node_view(node: &Node) -> NodeView {
     let ready = condition.is_some_and(|c| c.status == "True");
     let ready_changed_at = condition.and_then(|c| c.last_transition_time.as_ref()).map(|t| t.0);
     let created_at = node.creation_timestamp().map_or(Timestamp::UNIX_EPOCH, |t| t.0);
-    let mut taints = node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
-    let autoscaler_taint = taints.find(|taint| taint.key == AUTOSCALER_TAINT);
+    let taints = || node.spec.iter().flat_map(|spec| spec.taints.iter().flatten());
+    let autoscaler_taint = taints().find(|taint| taint.key == AUTOSCALER_TAINT);
+    let unschedulable_taint = taints().find(|taint| taint.key == UNSCHEDULABLE_TAINT);
     NodeView {
         name: node.name_any(),
         resource_version: node.resource_version().unwrap_or_default(),
@@ -55,6 +56,7 @@ pub(crate) fn node_view(node: &Node) -> NodeView {
         ready_reason: condition.filter(|_| !ready).and_then(|c| c.reason.clone()).filter(|reason| !reason.is_empty()),
         kubelet_silent: condition.is_some_and(|c| c.status == "Unknown"),
         cordoned: node.spec.as_ref().and_then(|s| s.unschedulable).unwrap_or(false),
+        unschedulable_since: unschedulable_taint.and_then(|taint| taint.time_added.as_ref()).map(|at| at.0),
         is_removed_by_autoscaler: autoscaler_taint.is_some(),
         autoscaler_since: autoscaler_taint.and_then(tainted_at),
         disruption: disruption_record(node, created_at),

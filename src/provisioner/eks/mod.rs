@@ -123,9 +123,9 @@ impl Provisioner for Eks {
                 }
             }
             // An existing scaling group keeps its name, even when another resource of that name has another owner.
+            let names = ownership::names_with_conflicts(&resolved, &observed, status);
             let has_conflict = ownership::name_conflict(&resolved, &observed, status)
-                || (observed.scaling_group.is_none()
-                    && o.process_state.has_name_conflict(&id.key(), &resolved.names.all()));
+                || (observed.scaling_group.is_none() && o.process_state.has_name_conflict(&id.key(), &names));
             let Some(next) = form.next().filter(|_| has_conflict) else { break (resolved, observed) };
             if !o.is_forecast {
                 o.process_state.set_name_conflict(&id.key(), &resolved.names.role);

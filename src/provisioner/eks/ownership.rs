@@ -27,6 +27,22 @@ pub fn name_conflict(resolved: &ResolvedGroup, state: &ObservedState, status: &I
     }
 }
 
+/// The derived names of which a conflict counts that a create call of this process met.
+///
+/// If the role or the profile of the derived name is the group's own, the conflict was a scaling group that a user created
+/// under that name. The group waits for its end: under other names, nothing would look for its role any more.
+pub(crate) fn names_with_conflicts<'a>(
+    resolved: &'a ResolvedGroup,
+    state: &ObservedState,
+    status: &InstanceGroupStatus,
+) -> Vec<&'a str> {
+    let is_present = state.role.is_some() || state.instance_profile.is_some();
+    match resolved.own_role && is_present && foreign_resource(resolved, state, status).is_none() {
+        true => vec![resolved.names.template.as_str()],
+        false => resolved.names.all().to_vec(),
+    }
+}
+
 /// Describes the role or instance profile that has the derived name and is not provably this group's; `None` without one.
 ///
 /// A name is not proof, because nodes get the permissions of the role that they launch with. Proof is: the three

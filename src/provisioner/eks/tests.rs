@@ -20,6 +20,7 @@ use crate::boundaries::{Boundaries, MergedSpec, merge};
 use crate::index::spot::Recommendations;
 use crate::plan::{EventReason, PersistentFailure, Plan};
 use crate::provisioner::name_form::NameForm;
+use crate::provisioner::observe::Observer;
 use crate::provisioner::observe::fake::FakeCluster;
 use crate::provisioner::rejected_fields::ValueSources;
 use crate::provisioner::{PlanRequest, PlanResult, Provisioner};
@@ -113,15 +114,14 @@ impl GpuGroup {
 
     /// The steps of the plan.
     async fn plan(&self, fake: &Arc<FakeAws>, status: &InstanceGroupStatus) -> String {
-        match self.result(fake, status).await {
-            PlanResult::Planned(plan, _) => format!("{:?} {:?}", plan.steps, plan.outcome),
-            PlanResult::Rejected(errors) => format!("rejected: {errors:?}"),
-        }
+        steps_of(&self.result(fake, status).await)
     }
 
     async fn result(&self, fake: &Arc<FakeAws>, status: &InstanceGroupStatus) -> PlanResult {
-        let cluster = FakeCluster::new(fake);
-        let observer = cluster.observer();
+        self.result_of(&FakeCluster::new(fake).observer(), status).await
+    }
+
+    async fn result_of(&self, observer: &Observer<'_>, status: &InstanceGroupStatus) -> PlanResult {
         let settings = Settings::default();
         let request = PlanRequest {
             id: &self.id,
@@ -143,7 +143,14 @@ impl GpuGroup {
             persistent_failure: &PersistentFailure::default(),
             is_requested: false,
         };
-        Eks.plan(&observer, request).await.expect("a result")
+        Eks.plan(observer, request).await.expect("a result")
+    }
+}
+
+fn steps_of(result: &PlanResult) -> String {
+    match result {
+        PlanResult::Planned(plan, _) => format!("{:?} {:?}", plan.steps, plan.outcome),
+        PlanResult::Rejected(errors) => format!("rejected: {errors:?}"),
     }
 }
 
@@ -345,4 +352,31 @@ async fn orphaned_template_stays_while_others_launch_from_it() {
     assert!(!deletes(&kept), "{:?}", kept.steps);
     let retained = kept.events.iter().find(|event| event.has_reason(EventReason::TemplateRetained)).expect("an event");
     assert!(["taken", "of-a-person"].iter().all(|word| retained.message.contains(word)), "{}", retained.message);
+}
+
+/// A user deleted the scaling group, and another one of that name existed for a while. Under other names, nothing would look
+/// for the role of the group any more.
+#[tokio::test]
+async fn role_of_the_group_keeps_its_name_after_a_conflict_of_the_scaling_group() {
+    let mut group = GpuGroup::new("amazonlinux2023");
+    let configuration = group.merged.spec["eks"]["configuration"].as_object_mut().expect("a configuration");
+    configuration.retain(|field, _| field != "roleName" && field != "instanceProfileName");
+    let current = group.resolved(STANDARD, None);
+    let name = current.names.role.clone();
+    let status: InstanceGroupStatus = serde_json::from_value(json!({"managed": {}})).expect("a status");
+    let hashed = format!("CreateRole(NewRole {{ name: \"{name}-");
+    for (tags, is_kept) in [(current.iam_tags(), true), (vec![], false)] {
+        let role = Role { name: name.clone(), arn: current.role_arn.clone(), tags, ..Role::default() };
+        let fake = group.aws(&current);
+        fake.update(|d| {
+            d.groups.clear();
+            d.roles.insert(name.clone(), role);
+        });
+        let cluster = FakeCluster::new(&fake);
+        let observer = cluster.observer();
+        observer.process_state.set_name_conflict(&group.id.key(), &name);
+        let steps = steps_of(&group.result_of(&observer, &status).await);
+        assert_eq!(steps.contains(&format!("CreateProfile {{ profile: \"{name}\"")), is_kept, "{steps}");
+        assert_eq!(steps.contains(&hashed), !is_kept, "{steps}");
+    }
 }

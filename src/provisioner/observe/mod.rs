@@ -257,9 +257,9 @@ async fn drain_view(o: &Observer<'_>, node: &NodeView) -> ObserveResult<DrainVie
     let since = node.disruption.as_ref().map_or(Timestamp::MAX, |record| record.since);
     o.process_state.drain_clocks(&node.name, |clocks| {
         let first = clocks.first_pods(since, pods.iter().map(|p| p.pod.uid.clone()));
-        pods.iter_mut().for_each(|p| p.is_newer_than_drain = !first.contains(&p.pod.uid));
+        pods.iter_mut().for_each(|p| p.is_newer_than_drain = !first.contains(&p.pod.uid) || came_back(p, node, since));
     });
-    let empty = pods.iter().all(|p| p.is_left_by_drain(since));
+    let empty = pods.iter().all(|p| p.is_left_by_drain());
     let (retry_drain_at, node) = (retry_drain_at(o, node), node.name.as_str());
     let volumes = if empty { o.kube.volume_attachments(node).await.map_err(ObserveError::Kube)? } else { Vec::new() };
     let (empty_since, last_blocked_eviction) = o.process_state.drain_clocks(node, |clocks| {
@@ -275,6 +275,17 @@ async fn drain_view(o: &Observer<'_>, node: &NodeView) -> ObserveResult<DrainVie
         since_clock_jump: since_clock_jump(o),
     })
 }
+
+/// Whether a pod was created after the drain that began at `since`, by the clocks of the control plane. That of this process
+/// may be behind, and every pod would count as one that came back.
+fn came_back(pod: &PodView, node: &NodeView, since: Timestamp) -> bool {
+    let began = node.unschedulable_since.map(|at| at.max(since));
+    pod.created.zip(began).is_some_and(|(created, began)| created.duration_since(began) > COME_BACK_AFTER)
+}
+
+/// How long after the begin of a drain a pod must have been created to count as one that came back. It applies if the
+/// process was restarted since.
+const COME_BACK_AFTER: SignedDuration = SignedDuration::from_secs(30);
 
 fn since_clock_jump(o: &Observer<'_>) -> Option<SignedDuration> {
     let since = o.process_state.clock_jumps(|clocks| clocks.since_jump(Instant::now()))?;
@@ -338,12 +349,46 @@ mod tests {
                 json!({"metadata": {"name": "n", "annotations": {"instancemgr.keikoproj.io/disruption": record}}});
             let node = node_view(&serde_json::from_value(node).expect("a Node"));
             let view = drain_view(&cluster.observer(), &node).await.expect("a view");
-            let left: Vec<_> = view.pods.into_iter().filter(|p| !p.is_left_by_drain(since)).collect();
+            let left: Vec<_> = view.pods.into_iter().filter(|p| !p.is_left_by_drain()).collect();
             left.into_iter().map(|p| p.pod.name).collect::<Vec<_>>()
         };
         assert_eq!(evicted(1).await, ["first"]);
         assert_eq!(evicted(1).await, ["first"], "the second came later");
         assert_eq!(evicted(2).await, ["first", "second"], "a new drain begins with what it finds");
+    }
+
+    /// The clock of this process was 45 seconds behind when it cordoned the node, and the process was restarted since or not. Its
+    /// pods would be terminated with the node, past their budgets.
+    #[test]
+    fn pod_that_was_there_before_the_drain_did_not_come_back_whatever_the_clock_says() {
+        let at = |second: i64| Timestamp::from_second(second).expect("a time");
+        let came_back = |created: i64, tainted: Option<i64>, since: i64| {
+            let taint = |second| json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": at(second)});
+            let taints: Vec<_> = tainted.map(taint).into_iter().collect();
+            let node = json!({"metadata": {"name": "n"}, "spec": {"taints": taints}});
+            let node = node_view(&serde_json::from_value(node).expect("a Node"));
+            super::came_back(&PodView { created: Some(at(created)), ..pod_view() }, &node, at(since))
+        };
+        assert!(!came_back(940, Some(1000), 900), "the clock was behind");
+        assert!(!came_back(940, None, 900), "nobody knows when the drain began");
+        assert!(!came_back(1020, Some(1000), 900), "the clocks of the control plane differ a little");
+        assert!(came_back(1040, Some(1000), 900));
+        assert!(!came_back(1040, Some(10), 1020), "a user had cordoned the node long before");
+    }
+
+    fn pod_view() -> PodView {
+        PodView {
+            pod: PodRef { namespace: "apps".into(), name: "web".into(), uid: "web".into() },
+            is_ignored: false,
+            is_finished: false,
+            is_unmanaged: false,
+            is_terminating: false,
+            terminating_until: None,
+            created: None,
+            tolerates_cordon: true,
+            is_newer_than_drain: false,
+            grace_seconds: 30,
+        }
     }
 
     /// The Node of instance `i-1`, and the names of the pods that are bound without it, in a cluster of some Nodes.

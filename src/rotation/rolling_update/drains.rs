@@ -50,9 +50,9 @@ pub(super) fn continue_drains(
             }
             DrainAction::Wait(what) => {
                 decision.eviction_blocked |= view.last_blocked_eviction.is_some()
-                    && view.pods.iter().any(|p| !p.is_left_by_drain(record.since) && !p.is_terminating);
+                    && view.pods.iter().any(|p| !p.is_left_by_drain() && !p.is_terminating);
                 decision.waiting_for.push(what);
-                let waits = view.pods.iter().filter(|p| !p.is_left_by_drain(record.since));
+                let waits = view.pods.iter().filter(|p| !p.is_left_by_drain());
                 let overdue = waits.filter_map(|p| Some((node.clone(), p.pod.clone(), p.overdue_since(input.now)?)));
                 decision.overdue_pods.extend(overdue);
             }

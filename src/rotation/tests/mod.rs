@@ -40,6 +40,7 @@ pub(super) fn node_instance(name: &str) -> NodeInstance {
         ready_reason: None,
         kubelet_silent: false,
         cordoned: false,
+        unschedulable_since: None,
         disruption: None,
         orphaned_disruption: None,
         termination_sent_at: None,

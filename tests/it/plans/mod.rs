@@ -288,6 +288,7 @@ fn node(instance: &str) -> NodeView {
         ready_reason: None,
         kubelet_silent: false,
         cordoned: false,
+        unschedulable_since: None,
         disruption: None,
         orphaned_disruption: None,
         termination_sent_at: None,
