@@ -61,18 +61,24 @@ impl ConfigMapLock {
 ///
 /// A lock counts at once. It is lifted only with the content of the same edit, which may correct what the lock is about.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct LockOfContent {
+pub(crate) struct LockState {
     /// What the watch returned last.
     pub seen: ConfigMapLock,
     /// What counts.
     pub active: ConfigMapLock,
 }
 
-impl LockOfContent {
+impl LockState {
     /// Records the annotations of the ConfigMap that the watch returned; `None` when it was deleted.
     pub(crate) fn see(&mut self, annotations: Option<&BTreeMap<String, String>>) {
         self.seen = annotations.map_or_else(|| self.seen.after_deletion(), ConfigMapLock::of);
         self.active = self.with_content(self.active);
+    }
+
+    /// The lock of the content that is loaded now. The deletion of the ConfigMap lifts none, not even one that an edit lifted
+    /// whose content never became active: the content before stays active.
+    pub(crate) fn loaded(&self, is_present: bool) -> ConfigMapLock {
+        if is_present { self.seen } else { self.active.after_deletion() }
     }
 
     /// What counts once the content is active with which `loaded` was seen.
@@ -147,7 +153,7 @@ mod tests {
     fn lock_is_lifted_only_with_the_content_that_has_none() {
         use ConfigMapLock::{Deleted, None, Present};
         let (on, off) = ([(annotation::LOCK_UPGRADES.to_owned(), "true".to_owned())].into(), BTreeMap::new());
-        let mut lock = LockOfContent::default();
+        let mut lock = LockState::default();
         let mut see = |annotations: Option<&BTreeMap<String, String>>| {
             lock.see(annotations);
             (lock.seen, lock.active)
@@ -162,9 +168,9 @@ mod tests {
 
     #[test]
     fn lock_that_changes_during_a_load_is_that_of_the_last_edit() {
-        use ConfigMapLock::{None, Present};
+        use ConfigMapLock::{Deleted, None, Present};
         let (on, off) = ([(annotation::LOCK_UPGRADES.to_owned(), "true".to_owned())].into(), BTreeMap::new());
-        let mut set_again = LockOfContent { seen: Present, active: Present };
+        let mut set_again = LockState { seen: Present, active: Present };
         let mut deleted = set_again;
         // Both edits lift the lock, and are loaded while the next one comes.
         [&mut set_again, &mut deleted].into_iter().for_each(|lock| lock.see(Some(&off)));
@@ -172,8 +178,12 @@ mod tests {
         set_again.activate(None);
         assert_eq!(set_again.active, Present, "an admin has set it again");
         deleted.see(Option::None);
-        deleted.activate(None);
-        assert_eq!(deleted.active, None, "the ConfigMap had no lock when it was deleted");
+        let (mut loaded_late, mut loaded_in_time) = (deleted, deleted);
+        loaded_late.activate(loaded_late.loaded(false));
+        assert_eq!(loaded_late.active, Deleted, "the content that the lock is about is still active");
+        loaded_in_time.activate(None);
+        loaded_in_time.activate(loaded_in_time.loaded(false));
+        assert_eq!(loaded_in_time.active, None, "the content without a lock is active");
     }
 
     #[test]

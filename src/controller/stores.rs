@@ -24,7 +24,7 @@ use crate::controller::quota_grants::{AmountsByGroup, QuotaGrants, with_grant};
 use crate::index::groups::GroupIndex;
 use crate::index::rollout::RolloutState;
 use crate::index::spot::Recommendations;
-use crate::lock::{ConfigMapLock, LockOfContent, Locks, is_locked};
+use crate::lock::{ConfigMapLock, LockState, Locks, is_locked};
 use crate::rollout::StoredRevision;
 use crate::util::lookup::Lookup;
 
@@ -92,7 +92,7 @@ pub(crate) struct Stores {
     /// Held while the boundaries are loaded from the ConfigMap.
     pub reload_mutex: tokio::sync::Mutex<()>,
     /// The annotation `lock-upgrades` of the ConfigMap.
-    config_map_lock: RwLock<LockOfContent>,
+    config_map_lock: RwLock<LockState>,
     /// Held while a revision of the ConfigMap is stored.
     pub revision_mutex: tokio::sync::Mutex<()>,
     /// `mapRoles` of kube-system/aws-auth, parsed once for each version.
@@ -286,12 +286,12 @@ impl Stores {
     }
 
     /// The lock of the ConfigMap, as it was seen last and as it counts.
-    pub(super) fn config_map_lock(&self) -> LockOfContent {
+    pub(super) fn config_map_lock(&self) -> LockState {
         *self.config_map_lock.read().expect("lock is not poisoned")
     }
 
     /// Changes the lock of the ConfigMap.
-    pub(crate) fn change_config_map_lock(&self, change: impl FnOnce(&mut LockOfContent)) {
+    pub(crate) fn change_config_map_lock(&self, change: impl FnOnce(&mut LockState)) {
         change(&mut self.config_map_lock.write().expect("lock is not poisoned"));
     }
 

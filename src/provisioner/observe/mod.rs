@@ -357,8 +357,30 @@ mod tests {
         assert_eq!(evicted(2).await, ["first", "second"], "a new drain begins with what it finds");
     }
 
-    /// The clock of this process was 45 seconds behind when it cordoned the node, and the process was restarted since or not. Its
-    /// pods would be terminated with the node, past their budgets.
+    /// After a restart, such a pod would be evicted again, and come back again.
+    #[tokio::test]
+    async fn pod_that_came_back_before_a_restart_is_not_evicted_again() {
+        let client = fake::client(|_| {
+            let pod = json!({
+                "metadata": {"name": "back", "namespace": "apps", "uid": "back", "creationTimestamp": "1970-01-01T00:20:00Z"},
+                "spec": {"containers": [], "tolerations": [{"operator": "Exists"}]},
+            });
+            (200, json!({"kind": "PodList", "apiVersion": "v1", "metadata": {}, "items": [pod]}))
+        });
+        let cluster = FakeCluster::new(&Arc::default()).with_client(client);
+        let record = json!({"group": "uid", "templateVersion": "2", "since": "1970-01-01T00:10:00Z"}).to_string();
+        let taint = json!({"key": "node.kubernetes.io/unschedulable", "effect": "NoSchedule", "timeAdded": "1970-01-01T00:10:01Z"});
+        let node = json!({
+            "metadata": {"name": "n", "annotations": {"instancemgr.keikoproj.io/disruption": record}},
+            "spec": {"taints": [taint]},
+        });
+        let node = node_view(&serde_json::from_value(node).expect("a Node"));
+        let view = drain_view(&cluster.observer(), &node).await.expect("a view");
+        assert!(view.pods.iter().all(PodView::is_left_by_drain), "{:?}", view.pods);
+    }
+
+    /// The clock of this process was 45 seconds behind when it cordoned the node. Its pods would be terminated with the node, past
+    /// their budgets.
     #[test]
     fn pod_that_was_there_before_the_drain_did_not_come_back_whatever_the_clock_says() {
         let at = |second: i64| Timestamp::from_second(second).expect("a time");

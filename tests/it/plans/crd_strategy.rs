@@ -194,6 +194,26 @@ fn upgrade_that_ended_is_no_attempt_of_a_later_one_of_its_name() {
     assert_eq!(names, ["UpdateStatus", "DeleteStrategyResource"], "{:?}", again.outcome);
 }
 
+/// With `maxRetries: 0`, the same upgrade would be submitted again without anybody's request.
+#[test]
+fn upgrade_is_not_forgotten_while_a_rejected_field_hides_which_nodes_are_outdated() {
+    let recorded = |is_hidden: bool| {
+        with_records(with_all_nodes_updated(with_resource_phase(Some(ResourcePhase::Succeeded)))).with(|s| {
+            let progress = json!({"state": "Failed", "uid": "uid-9"});
+            s.status.strategy_progress = serde_json::from_value(progress).expect("progress");
+            s.status.strategy_retry_count = Some(1);
+            if is_hidden {
+                let error = SpecError::invalid("spec.eks.configuration.image", "x", "is wrong", "correct it");
+                s.resolved.broken.push(&[Part::Launch], error);
+            }
+        })
+    };
+    let changes = |scenario: Scenario| scenario.plan().status_update.fields;
+    assert_eq!(changes(recorded(false))["strategyProgress"], json!({}), "it has ended");
+    let hidden = changes(recorded(true));
+    assert!(!hidden.contains_key("strategyProgress") && !hidden.contains_key("strategyRetryCount"), "{hidden:?}");
+}
+
 /// The spec names `rollingUpdate` again; `view` is how the controller observes the resource that it submitted before.
 fn switched_to_rolling_update(view: impl FnOnce(StrategyResource) -> StrategyState) -> Scenario {
     with_records(with_resource_phase(active())).with(|s| {

@@ -115,7 +115,7 @@ pub(crate) async fn reload(ctx: &Arc<Context>) {
     }
     loop {
         let stored = ctx.stores.config_map.lock().await;
-        let (live, lock) = (stored.clone(), ctx.stores.config_map_lock().seen);
+        let (live, lock) = (stored.clone(), ctx.stores.config_map_lock().loaded(stored.as_present().is_some()));
         drop(stored);
         if !live.is_queried() {
             return;
@@ -129,7 +129,8 @@ pub(crate) async fn reload(ctx: &Arc<Context>) {
     }
 }
 
-/// Loads the boundaries once. `lock`: what was seen with them. `reads`: whether this process could write when it began, so that it reads the stored revisions.
+/// Loads the boundaries once. `lock`: what counts once they are active. `reads`: whether this process could write when it
+/// began, so that it reads the stored revisions.
 async fn load(live: Option<&ConfigMap>, lock: ConfigMapLock, reads: bool, ctx: &Arc<Context>) {
     let data = live.map(|m| m.data.clone().unwrap_or_default());
     // What is active stays, and the load is repeated. Meanwhile a valid edit can be loaded.

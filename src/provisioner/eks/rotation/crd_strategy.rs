@@ -121,13 +121,16 @@ pub(crate) fn plan_strategy(
     builder: &mut PlanBuilder,
 ) {
     let outdated = outdated_count(members);
-    if outdated == 0 && input.resolved.broken.contains(Part::Launch) {
-        // Nobody knows which nodes are outdated, so nothing has ended.
-        return;
-    }
+    // While nobody knows which nodes are outdated, the upgrade has not ended.
+    let is_unknown = outdated == 0 && input.resolved.broken.contains(Part::Launch);
     let blocked = |reason, message| Outcome::Blocked { reason, message, is_deleting: false };
     let (request, kind, resources) = match &input.observed.strategy_state {
-        None if !needs_observation(input.status, outdated) => return forget_upgrade(input, builder),
+        None if !needs_observation(input.status, outdated) => {
+            if !is_unknown {
+                forget_upgrade(input, builder);
+            }
+            return;
+        }
         Some(StrategyState::Left(_)) => return,
         // What prevents a submission does not block a group that needs none.
         Some(StrategyState::Refused(_) | StrategyState::Forbidden(_) | StrategyState::Missing(_)) if outdated == 0 => {
@@ -152,7 +155,7 @@ pub(crate) fn plan_strategy(
         }
         Some(StrategyState::Seen { request, kind, resources }) => (request, kind, resources),
     };
-    let decision = decide(&decide::CrdStrategyInput {
+    let mut decision = decide(&decide::CrdStrategyInput {
         kind,
         namespace: &request.namespace,
         desired_name: &request.name,
@@ -172,7 +175,9 @@ pub(crate) fn plan_strategy(
     if let Some(blocker) = blocker.filter(|_| !decision.actions.is_empty()) {
         return builder.set_outcome_once(blocker);
     }
-    if outdated == 0 && !resources.iter().any(StrategyResource::is_active) {
+    if is_unknown {
+        decision.progress = decision.progress.filter(|progress| progress.state.is_some());
+    } else if outdated == 0 && !resources.iter().any(StrategyResource::is_active) {
         forget_upgrade(input, builder);
     }
     apply_decision(decision, request, kind, members, input.status, builder);
