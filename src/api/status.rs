@@ -9,6 +9,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::Value;
 
 use super::{
+    CurrentState,
     conditions::Condition,
     fields::{lenient, lenient_list, without_defaults},
     status_effective::EffectiveValues,
@@ -127,6 +128,10 @@ pub struct InstanceGroupStatus {
     /// removes only these.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub managed: Option<ManagedAttributes>,
+    /// If true, the controller has not ended a rotation that it began, and the group is in another state than
+    /// InitUpgrade for now.
+    #[serde(deserialize_with = "lenient", skip_serializing_if = "std::ops::Not::not")]
+    pub rotation_interrupted: bool,
     /// The section says how nodes of the group are authorized to join; absent while access entries are not involved.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub join: Option<JoinStatus>,
@@ -182,6 +187,11 @@ impl InstanceGroupStatus {
         let cluster = self.fargate.as_ref().and_then(|fargate| fargate.cluster.as_deref()).unwrap_or_default();
         let state = self.current_state.as_deref().unwrap_or_default();
         !cluster.is_empty() || ["Ready", "ReconcileModified"].contains(&state)
+    }
+
+    /// Whether a rotation has begun and not ended. An error, a lock or another change may have interrupted it.
+    pub(crate) fn is_rotating(&self) -> bool {
+        self.rotation_interrupted || self.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str())
     }
 
     /// Whether no reconcile of the group has ended. The first one may have been interrupted after it recorded what it makes,

@@ -118,6 +118,19 @@ def test_a_rotation_whose_replacements_ec2_ends_takes_one_node_only(tenant, surg
     rotation.wait_rotated(group, old, 3, new_image)
 
 
+def test_a_rotation_whose_last_launch_fails_at_first_is_reported_as_completed(tenant):
+    """Without this, a user who waits for the event would wait in vain once EC2 has capacity again."""
+    new_image = rotation.images(tenant.cloud)[1]
+    group = rotation.start_group(tenant, 1)
+    old = group.instances()
+    group.cloud.control("POST", "launch-failure", group=group.scaling_group, code="InsufficientInstanceCapacity")
+    tenant.set_defaults(image=new_image)
+    group.wait(lambda g: g.state() == "Error" and rotation.terminated(g) == old, what="the reported failure")
+    group.cloud.control("POST", "launch-failure", group=group.scaling_group)
+    rotation.wait_rotated(group, old, 1, new_image)
+    assert group.wait_event("RotationCompleted") and "rotationInterrupted" not in group.status()
+
+
 @pytest.mark.long
 @pytest.mark.private
 def test_many_lost_nodes_stop_every_rotation_until_they_return(own_cloud, start_controller, make_tenant):

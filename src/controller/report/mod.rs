@@ -75,7 +75,7 @@ pub fn report(
         return Report { step_events, object_events, outcome: Some(outcome), ..Report::default() };
     }
     let before = stored_status(old, applied);
-    let mut status = new_status(&before, applied, boundaries, &outcome);
+    let mut status = new_status(old, &before, applied, boundaries, &outcome);
     let others = reported_others(applied);
     let stalled = outcome.stalled_reason().or_else(|| others.iter().find_map(Outcome::stalled_reason));
     let time = now.parse::<jiff::Timestamp>();
@@ -143,7 +143,13 @@ fn stored_status(old: &InstanceGroupStatus, applied: &Applied) -> Value {
 }
 
 /// The new status, without its conditions.
-fn new_status(stored: &Value, applied: &Applied, boundaries: Option<&BoundariesSummary>, outcome: &Outcome) -> Value {
+fn new_status(
+    old: &InstanceGroupStatus,
+    stored: &Value,
+    applied: &Applied,
+    boundaries: Option<&BoundariesSummary>,
+    outcome: &Outcome,
+) -> Value {
     let plan = &applied.plan;
     let mut status = stored.clone();
     for (key, value) in &plan.status_update.fields {
@@ -155,6 +161,8 @@ fn new_status(stored: &Value, applied: &Applied, boundaries: Option<&BoundariesS
         status["strategyProgress"]["uid"] = json!(uid);
     }
     status["currentState"] = json!(current_state(outcome).as_str());
+    status["rotationInterrupted"] =
+        if old.is_rotating() && interrupts_rotation(outcome) { json!(true) } else { Value::Null };
     status["observedGeneration"] = json!(plan.generation);
     if let Some(boundaries) = boundaries {
         status["configMD5"] = if boundaries.hash.is_empty() { Value::Null } else { json!(boundaries.hash) };
@@ -211,7 +219,7 @@ fn select_events(
     others: &[Outcome],
     status: &Value,
 ) -> Vec<Event> {
-    if old.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str()) && *outcome == Outcome::Converged {
+    if old.is_rotating() && *outcome == Outcome::Converged {
         events.push(Event::normal(EventReason::RotationCompleted, "all nodes run the desired version"));
     }
     // During a rotation or a deletion, the events of its steps report how nodes come and go.
@@ -280,6 +288,14 @@ fn known_readiness(applied: &Applied, old: &InstanceGroupStatus) -> Option<bool>
 fn are_nodes_ready(plan: &Plan, old: &InstanceGroupStatus) -> bool {
     let last = || old.conditions.iter().find(|c| c.r#type == condition::NODES_READY).map(Condition::is_true);
     plan.status_update.nodes_ready.or_else(last).unwrap_or(true)
+}
+
+/// Whether a rotation that has begun and not ended is not what the group does with this outcome.
+fn interrupts_rotation(outcome: &Outcome) -> bool {
+    !matches!(
+        current_state(outcome),
+        CurrentState::Ready | CurrentState::InitUpgrade | CurrentState::Deleting | CurrentState::Deleted
+    )
 }
 
 fn current_state(outcome: &Outcome) -> CurrentState {

@@ -168,6 +168,30 @@ fn write_that_aws_throttles_or_does_not_answer_is_reported() {
     }
 }
 
+/// The last launch of a rotation fails for a while, or AWS throttles a write: a user waits for the event that ends it.
+#[test]
+fn interrupted_rotation_is_reported_as_completed() {
+    let id = group_id(&InstanceGroup::new("web", InstanceGroupSpec::default()));
+    let mut status = InstanceGroupStatus::default();
+    let mut pass = |plan: Plan| {
+        let found = report(&status, &Applied::new(plan), None, "2026-01-02T00:00:00Z");
+        let mut written = serde_json::to_value(&status).expect("a status");
+        found.patch.iter().for_each(|patch| apply_merge_patch(&mut written, patch));
+        status = serde_json::from_value(written).expect("a status");
+        let is_completed = found.transition_events.iter().any(|e| e.has_reason(EventReason::RotationCompleted));
+        (status.is_rotating(), status.rotation_interrupted, is_completed)
+    };
+    let progressing = |phase| Outcome::Progressing { phase, message: String::new(), recheck: Recheck::Poll };
+    let plan = |outcome| PlanBuilder::with_outcome(outcome).build(&id, None);
+    let fails = || blocked_plan(&id, StalledReason::LaunchFailed, "no capacity".into());
+    assert_eq!(pass(fails()), (false, false, false), "nothing rotates");
+    assert_eq!(pass(plan(progressing(Phase::Rotating))), (true, false, false));
+    assert_eq!(pass(fails()), (true, true, false));
+    assert_eq!(pass(plan(progressing(Phase::Modifying))), (true, true, false));
+    assert_eq!(pass(plan(Outcome::Converged)), (false, false, true));
+    assert_eq!(pass(plan(Outcome::Converged)), (false, false, false), "once");
+}
+
 /// A field that breaks in the middle of a rotation is reported at once, and not only when the rotation is over. Another
 /// problem that has the same words is another problem.
 #[test]

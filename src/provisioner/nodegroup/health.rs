@@ -275,9 +275,8 @@ pub(crate) fn report_readiness(input: &PlanInput, group: &ObservedNodegroup, bui
     if let Some(message) = unready.overdue {
         return builder.set_outcome_once(blocked_outcome(StalledReason::NodesNotReady, message));
     }
-    let rotating = input.status.current_state.as_deref() == Some(crate::api::CurrentState::InitUpgrade.as_str());
     let creating = input.status.current_state.as_deref() == Some(crate::api::CurrentState::InitCreate.as_str());
-    let phase = match (rotating, creating) {
+    let phase = match (input.status.is_rotating(), creating) {
         (true, _) => Phase::Rotating,
         (_, true) => Phase::Creating,
         (false, false) => Phase::Modifying,

@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use jiff::SignedDuration;
 use serde_json::json;
 
-use crate::api::{CurrentState, rfc3339};
+use crate::api::rfc3339;
 use crate::aws::error::without_period;
 use crate::aws::{Instance, InstanceState, MAX_ACTIVITIES, ScalingActivity, ScalingGroup};
 use crate::plan::{Outcome, Phase, PlanBuilder, StalledReason, waiting};
@@ -129,8 +129,7 @@ fn terminations(input: &PlanInput, missing: i64) -> Vec<String> {
 
 /// A rotation ends when its last replacement is Ready, not when the last outdated node is terminated.
 fn phase(input: &PlanInput) -> Phase {
-    let rotating = input.status.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str());
-    if rotating { Phase::Rotating } else { Phase::Modifying }
+    if input.status.is_rotating() { Phase::Rotating } else { Phase::Modifying }
 }
 
 /// Why instances fail to launch, from the scaling activities.
