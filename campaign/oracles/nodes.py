@@ -195,7 +195,8 @@ def _availability(run, group):
             if "desired" in event:
                 desired.append((when, event["desired"]))
             instances[event["id"]] = event["state"]
-            act = event["state"] == "Terminating" and event["id"] in terminated
+            # Auto Scaling may take the instance by itself, to rebalance zones for example, before the controller asks.
+            act = event["state"] == "Terminating" and event["id"] in terminated and "user request" in event.get("why", "user request")
         elif event["object"] == "node":
             node_of[event["instance"]] = event["id"]
             ready.add(event["id"]) if event["state"] == "ready" else ready.discard(event["id"])

@@ -363,6 +363,16 @@ def test_a_node_that_the_controller_removes_itself_is_not_a_loss():
     assert "scaled_in" not in found(story.run())
 
 
+@pytest.mark.parametrize(("why", "is_judged"), [("shrinking the capacity from 4 to 3", False), ("in response to a user request", True)])
+def test_a_node_that_auto_scaling_takes_by_itself_is_not_taken_by_the_controller(why, is_judged):
+    """It may rebalance zones in the same moment, and the controller may ask for the end of a node that ends already."""
+    story = Story()
+    story.cordon(0)
+    story.state(object="instance", id="i-1", group=GROUP, state="Terminating", desired=3, version="1", template="alpha", why=why)
+    story.call("TerminateInstanceInAutoScalingGroup", InstanceId="i-1", ShouldDecrementDesiredCapacity="false")
+    assert ("availability" in found(story.run())) == is_judged
+
+
 def test_a_standby_node_may_be_terminated_after_its_change_was_reverted():
     """The replacement of the node runs already."""
     story = Story()
