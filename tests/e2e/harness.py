@@ -315,6 +315,7 @@ class Controller:
             with self._lock:
                 if not self.is_kept or process is self._stopped or process is not self.process:
                     return
+                print(f"the controller ended with {self.tail(count=1)!r} and is started again", flush=True)
                 self._spawn()
                 process = self.process
 
@@ -326,9 +327,14 @@ class Controller:
             return False
 
     def metrics(self):
-        """The text of /metrics."""
+        """The text of /metrics. A controller that is started again answers after a while."""
         self.cloud.asked.add("metrics")
-        return support.session().get(f"http://127.0.0.1:{self.port}/metrics", timeout=60).text
+
+        def text():
+            with contextlib.suppress(requests.ConnectionError, requests.Timeout):
+                return support.session().get(f"http://127.0.0.1:{self.port}/metrics", timeout=60).text
+
+        return support.eventually(text, WAIT, "the metrics of the controller")
 
     def wait_config_loaded(self, patience=WAIT):
         """Waits until the present ConfigMap is active, so that a group created next is merged with it.

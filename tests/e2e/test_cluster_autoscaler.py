@@ -127,7 +127,7 @@ def watch_drain(group, old, before, seconds=90):
 def test_a_node_that_two_controllers_drain_is_terminated_once(place):
     """A user would lose another node with its pods: for two terminations of one instance, AWS terminates a second one."""
     group = shrinkable(place, 3, low=2, joinTimeout="2m")
-    place.deployment("app", 3, rotation.pool(place), annotations={"local.instance-manager/stop-after": "20000ms"}, terminationGracePeriodSeconds=60)
+    place.deployment("app", 3, rotation.pool(place), annotations={"local.instance-manager/stop-after": "40000ms"}, terminationGracePeriodSeconds=60)
     place.wait_pods_running(3)
     old = group.instances()
     for node in group.nodes():

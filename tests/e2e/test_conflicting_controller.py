@@ -72,7 +72,8 @@ def test_while_another_controller_writes_this_one_only_reads_and_reports_it(own_
         # More than two resync periods.
         time.sleep(13)
         assert controller_writes(cloud, group, seen, audited) == []
-        assert controller.ready(), "a Deployment that starts this one before it stops the other would wait endlessly"
+        # A Deployment that starts this one before it stops the other would wait endlessly.
+        eventually(controller.ready, harness.WAIT, "the answer of a controller that is ready")
         assert len(config_map_events(cloud, "ConflictingController")) == 1 and "manager" in config_map_events(cloud, "ConflictingController")[0]["note"]
         assert group.wait_event("ConflictingController", group.key)
     group.wait(lambda g: g.asg()["MinSize"] == 2, what="the size that was asked for, once the other is quiet")

@@ -104,10 +104,11 @@ def test_a_deletion_drains_the_other_nodes_while_a_hook_holds_a_launch(tenant):
     group.wait(lambda g: g.instances(None) == [held], what="the end of the other node")
     wait_on()
     assert group.instances("Pending:Wait") == [held] and group.undrained() == {}
+    reason = "to be launched, before which AWS does not terminate it"
+    group.wait(lambda g: f"{held} (" in (said := str(g.status())) and reason in said, what="the reason of the wait")
     time.sleep(TWO_POLLS)
     refused = [e for e in rotation.calls(group, "TerminateInstanceInAutoScalingGroup") if e["status"] >= 400]
     assert 1 <= len(refused) <= 3, "AWS is asked now and then only"
-    assert f"{held} (" in str(group.status()) and "to be launched, before which AWS does not terminate it" in str(group.status())
     proceed(held)
     group.wait_gone()
     assert traces(tenant.cloud, tenant.unique) == set()

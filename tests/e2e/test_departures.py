@@ -26,6 +26,7 @@ def test_each_instance_terminated_by_another_client_is_reported_once_with_its_ca
     assert "user request" in (group.wait_event("InstanceLost", first).get("note") or "")
     group.cloud.control("POST", "instance", id=second, action="terminate")
     assert "health check" in (group.wait_event("InstanceLost", second).get("note") or "")
+    group.wait(lambda g: second not in g.instances(None), what="the end of the instance")
     group.wait_ready(nodes=1)
     (third,) = group.instances()
     group.cloud.control("POST", "instance", id=third, action="reclaim")

@@ -226,8 +226,8 @@ def keiko_profile(tenant):
         except (eks.exceptions.InvalidParameterException, eks.exceptions.ResourceInUseException):
             return None
 
-    eventually(made, 60, "EKS to take the call")
-    eventually(lambda: cloud.snapshot()["fargate"][name]["status"] == "ACTIVE", 60, "the profile")
+    eventually(made, WAIT, "EKS to take the call")
+    eventually(lambda: cloud.snapshot()["fargate"][name]["status"] == "ACTIVE", WAIT, "the profile")
     return name
 
 

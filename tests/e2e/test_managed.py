@@ -58,12 +58,12 @@ def test_a_new_release_is_rolled_out_as_one_update(tenant):
     """A user sees which update runs and how far it is, and every node runs the release in the end."""
     group = managed.apply(tenant, releaseVersion=RELEASES[0]).wait_ready(nodes=2)
     # The update lasts until its progress has been seen.
-    tenant.cloud.control("POST", "nodegroup", name=group.names[-1], delays={"cordoned": 5})
+    tenant.cloud.control("POST", "nodegroup", name=group.names[-1], delays={"cordoned": 10})
     mark = tenant.cloud.log_position()
     group.change(releaseVersion=RELEASES[2])
     identifier = group.wait(lambda g: g.status().get("updateId"), what="the update's id")
-    group.wait(lambda g: "run the new version" in (g.condition("Ready") or {}).get("message", ""), what="progress")
-    assert group.state() == "InitUpgrade"
+    is_told = lambda status: any("run the new version" in c.get("message", "") for c in status["conditions"] if c["type"] == "Ready")  # noqa: E731
+    group.wait(lambda g: is_told(status := g.status()) and status["currentState"] == "InitUpgrade", what="progress")
     group.wait_ready(nodes=2, timeout=ROTATION)
     assert group.nodegroup()["releaseVersion"] == RELEASES[2]
     assert group.status()["updateId"] == identifier and "updateOf" not in group.status()

@@ -268,7 +268,7 @@ def answer(controller):
     try:
         said = requests.get(f"http://127.0.0.1:{controller.port}/readyz", timeout=5)
         return said.status_code, said.text.strip()
-    except requests.ConnectionError:
+    except (requests.ConnectionError, requests.Timeout):
         return None
 
 

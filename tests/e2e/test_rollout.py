@@ -237,11 +237,11 @@ def test_people_pause_abort_and_undo(make_rollout_groups, tmp_path):
     set_image(cloud, rollout_groups.new)
     name = wait_revision(cloud, lambda r: waves(r).get("canary") == "Open", "the canary wave")["metadata"]["name"]
     order(cloud, name, paused=True)
+    rollout_groups.others[0].wait_condition("RolloutPending", reason="Paused")
     time.sleep(8)
     mark = cloud.log_position()
     time.sleep(8)
     assert [e for e in cloud.aws_events(mark) if e["kind"] == "call" and "Terminate" in e["operation"]] == []
-    assert rollout_groups.others[0].has_condition("RolloutPending", reason="Paused")
     check_commands(rollout_groups, tmp_path / "new.yaml")
     check_quota(rollout_groups, tmp_path / "quota.yaml")
     order(cloud, name, paused=False)
@@ -289,7 +289,7 @@ def test_windows_approvals_and_deferrals_decide_when(make_rollout_groups):
     mark, opens = cloud.log_position(), next_minute(60)
     times = {
         "windows": [{"from": opens, "to": next_minute(20 * 60), "zone": "UTC"}],
-        "deferral": [{"namespaces": "*", "max": "40s"}],
+        "deferral": [{"namespaces": "*", "max": "60s"}],
         "waves": [{"name": "canary", "namespaces": "rollout/wave = canary"}, {"name": "rest", "approval": "admin"}],
     }
     cloud.edit_config_map(lambda data: data.update(rollout=yaml.safe_dump(times)))
@@ -315,7 +315,7 @@ def test_windows_approvals_and_deferrals_decide_when(make_rollout_groups):
     wait_revision(cloud, lambda r: phase(r) == "Complete", "the end, which waits for no tenant")
     late.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the end of the deferral")
     seconds = [calendar.timegm(time.strptime(at[:19], "%Y-%m-%dT%H:%M:%S")) for at in (newest(cloud)["status"]["waves"][1]["opened"], first_change(late, mark))]
-    assert 39 <= seconds[1] - seconds[0] <= ROLLOUT, "the deadline is counted from the opening of the wave"
+    assert 59 <= seconds[1] - seconds[0] <= ROLLOUT, "the deadline is counted from the opening of the wave"
 
 
 @pytest.mark.private
@@ -372,11 +372,11 @@ def test_a_window_that_closes_lets_what_has_begun_end(make_rollout_groups, surge
     wait_revision(cloud, lambda r: any(map(is_closed, r["status"]["waves"])), "the closed window")
     rotation.allow_disruptions(tenant)
     canary.wait(lambda g: len(rotation.terminated(g, mark)) == 1 and len(g.ready_nodes()) == 2, ROLLOUT, "the end of what had begun")
+    canary.wait(lambda g: any("window is closed" in c.get("message", "") for c in g.status()["conditions"]), ROLLOUT, "the reason of the wait")
     time.sleep(12)
     (ended,) = rotation.terminated(canary, mark)
     assert len(set(old) & set(canary.instances())) == 1 and ended in old and rotation.draining_nodes(canary) == []
     assert rotation.in_standby(canary) == [] and not any(node["spec"].get("unschedulable") for node in canary.nodes())
-    assert any("window is closed" in c.get("message", "") for c in canary.status()["conditions"]), canary.status()
     cloud.edit_config_map(lambda data: data.update(rollout=policy(soak="1s")))
     canary.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the rest, without windows")
     assert max(group.max_unavailable_seen() for group in rollout_groups.groups) == 1 - surge
@@ -530,7 +530,7 @@ def test_labels_change_on_running_nodes_in_waves_or_at_once(make_rollout_groups)
     set_label(cloud, rollout_groups.old, "search")
     wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
     assert teams(canary) == {"search"} and [teams(group) for group in rollout_groups.others] == [{None}] * 2
-    assert other.has_condition("RolloutPending", reason="WaveNotOpen") and other.has_condition("Ready")
+    assert other.wait_condition("RolloutPending", reason="WaveNotOpen") and other.has_condition("Ready")
     # What a group that waits launches has the labels of before.
     cloud.boto("autoscaling").set_desired_capacity(AutoScalingGroupName=other.scaling_group, DesiredCapacity=3)
     other.wait(lambda g: len(g.ready_nodes()) == 3, ROLLOUT, "the new node")
@@ -667,5 +667,6 @@ def test_a_policy_needs_the_definition(own_cloud, start_controller, make_tenant)
     cloud.edit_config_map(lambda data: data.update(rollout=policy()))
     set_image(cloud, new)
     support.eventually(lambda: cloud.config_events("needs the CustomResourceDefinition boundariesrevisions.instancemgr.keikoproj.io"), harness.WAIT, "the event")
+    group.wait_condition("BoundariesApplied", "False")
     time.sleep(6)
-    assert launched_images(group) == {old} and group.has_condition("BoundariesApplied", "False")
+    assert launched_images(group) == {old}

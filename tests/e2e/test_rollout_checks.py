@@ -99,5 +99,5 @@ def test_prometheus_decides_whether_waves_open_pass_and_halt(make_rollout_groups
     found = wait_revision(cloud, lambda r: phase(r) == "Halted", "the halt")
     halted = next(c for c in found["status"]["conditions"] if c["type"] == "Halted")
     assert "the check node-errors fails: the query has a result" in halted["message"], halted
-    assert cloud.config_events("the check node-errors fails")
+    cloud.eventually(lambda: cloud.config_events("the check node-errors fails"), ROLLOUT, "the event")
     assert [group.writes(mark) for group in rollout_groups.others] == [[], []] and launched_images(canary) == {third}

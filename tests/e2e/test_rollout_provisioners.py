@@ -68,8 +68,8 @@ def test_waves_delay_managed_node_groups_and_the_crd_strategy(own_cloud, start_c
     wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
     assert launched_images(rollout_groups.canary) == {rollout_groups.images[1]}
     for group in (rollout_groups.managed, rollout_groups.crd):
-        pending = group.has_condition("RolloutPending", reason="WaveNotOpen")
-        assert pending and group.has_condition("Ready"), group.status()
+        group.wait_condition("RolloutPending", reason="WaveNotOpen")
+        assert group.has_condition("Ready"), group.status()
     assert rollout_groups.updates(mark) == [] and rollout_groups.upgrades.resources() == [] and rollout_groups.crd.writes(mark) == []
     assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"
     end_soak(cloud)
@@ -100,7 +100,8 @@ def test_an_abort_starts_no_waiting_group_and_names_groups_that_cannot_return(ow
     rollout_groups.canary.wait(lambda g: launched_images(g) == {rollout_groups.images[0]}, ROLLOUT, "the return of the nodes")
     assert rollout_groups.updates(mark) == [] and rollout_groups.upgrades.created() == [] and rollout_groups.crd.writes(mark) == []
     for group in (rollout_groups.managed, rollout_groups.crd):
-        assert group.has_condition("RolloutPending", reason="Aborted") and group.has_condition("Ready"), group.status()
+        group.wait_condition("RolloutPending", reason="Aborted")
+        assert group.has_condition("Ready"), group.status()
 
 
 @pytest.mark.private
@@ -149,7 +150,7 @@ def test_a_taint_that_evicts_pods_reaches_managed_node_groups_in_waves(own_cloud
     set_taints({"key": "maintenance", "value": "now", "effect": "NO_EXECUTE"})
     wait_revision(cloud, lambda r: waves(r).get("canary") == "Soaking", "the soak of the canary")
     assert canary.nodegroup()["taints"] and not other.nodegroup().get("taints")
-    assert other.has_condition("RolloutPending", reason="WaveNotOpen") and other.calls("UpdateNodegroupConfig", after=mark) == []
+    assert other.wait_condition("RolloutPending", reason="WaveNotOpen") and other.calls("UpdateNodegroupConfig", after=mark) == []
     code, found = test_plan.planned(cloud, other.key)
     assert found["groups"][0]["rollout"]["effect"] == {"kind": "evict", "nodes": 1}, found
     assert waves(newest(cloud))["canary"] == "Soaking", "the soak was too short for this test"

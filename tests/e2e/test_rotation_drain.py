@@ -56,13 +56,13 @@ def test_a_pod_of_two_budgets_is_reported_with_both(tenant):
 def test_a_drain_past_its_timeout_deletes_pods_when_drain_force_is_set(tenant):
     """Without this, a budget that never allows anything would keep an old node although the tenant agreed to force."""
     new_image = rotation.images(tenant.cloud)[1]
-    group = rotation.start_group(tenant, 1, drainTimeout="10s", drainForce=True)
+    group = rotation.start_group(tenant, 1, drainTimeout="20s", drainForce=True)
     tenant.deployment("app", 1, rotation.pool(tenant), {"maxUnavailable": 0}, terminationGracePeriodSeconds=1)
     tenant.wait_pods_running(1)
     old, (pod,) = group.instances(), tenant.pods()
     tenant.set_defaults(image=new_image)
     rotation.wait_rotated(group, old, 1, new_image)
-    # The drain is blocked for ten seconds at most.
+    # The drain is blocked for twenty seconds at most.
     written = logs.audited_writes(tenant.cloud.audit(), "instancegroups", group.name, tenant.namespace, "status", logs.CONTROLLER)
     conditions = [c for e in written for c in (e.get("requestObject") or {}).get("status", {}).get("conditions") or []]
     assert any(c["type"] == "DrainBlocked" and c["status"] == "True" for c in conditions), "the blocked drain"
@@ -110,7 +110,7 @@ def test_a_spec_that_becomes_invalid_leaves_no_node_cordoned_or_in_standby(tenan
     assert rotation.in_standby(aside) == old, "its replacement serves, so the rotation of this node continues"
     rotation.allow_disruptions(tenant, app="aside")
     aside.wait(lambda g: not set(g.instances(None)) & set(old), what="the end of the instance in standby")
-    assert aside.undrained() == {} and aside.has_condition("Stalled", reason="InvalidSpec")
+    assert aside.undrained() == {} and aside.wait_condition("Stalled", reason="InvalidSpec")
 
 
 @pytest.mark.long

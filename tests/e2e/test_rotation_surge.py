@@ -75,7 +75,7 @@ def test_a_node_whose_move_to_standby_takes_long_holds_back_no_other(own_cloud, 
     tenant.deployment("app", 2, rotation.pool(tenant), {"maxUnavailable": 1}, affinity=rotation.spread("app"))
     tenant.wait_pods_running(2)
     old = group.instances()
-    cloud.control("POST", "delays", move=25)
+    cloud.control("POST", "delays", move=40)
     tenant.set_defaults(image=new_image)
     group.wait(lambda g: len(g.instances("EnteringStandby")) == len(rotation.draining_nodes(g)) == 2, what="both drains before the nodes are in standby")
     rotation.wait_rotated(group, old, 2, new_image)
