@@ -128,8 +128,7 @@ pub struct InstanceGroupStatus {
     /// removes only these.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "Option::is_none")]
     pub managed: Option<ManagedAttributes>,
-    /// If true, the controller has not ended a rotation that it began, and the group is in another state than
-    /// InitUpgrade for now.
+    /// If true, a rotation of the group has not ended, and the group is in another state than InitUpgrade for now.
     #[serde(deserialize_with = "lenient", skip_serializing_if = "std::ops::Not::not")]
     pub rotation_interrupted: bool,
     /// The section says how nodes of the group are authorized to join; absent while access entries are not involved.
@@ -191,7 +190,9 @@ impl InstanceGroupStatus {
 
     /// Whether a rotation has begun and not ended. An error, a lock or another change may have interrupted it.
     pub(crate) fn is_rotating(&self) -> bool {
-        self.rotation_interrupted || self.current_state.as_deref() == Some(CurrentState::InitUpgrade.as_str())
+        let is_in = |state: CurrentState| self.current_state.as_deref() == Some(state.as_str());
+        // An earlier release that ended the rotation did not know the record.
+        is_in(CurrentState::InitUpgrade) || (self.rotation_interrupted && !is_in(CurrentState::Ready))
     }
 
     /// Whether no reconcile of the group has ended. The first one may have been interrupted after it recorded what it makes,

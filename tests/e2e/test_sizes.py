@@ -64,6 +64,7 @@ def test_a_smaller_maximum_drains_the_removed_nodes(tenant):
         if event["kind"] == "call" and "MaxSize" in event["params"]:
             assert int(event["params"]["MaxSize"]) >= running, "the maximum went below what was running"
         running -= event in ended
+    assert group.has_no_event("RotationCompleted"), "no node was replaced"
 
 
 def test_a_lost_response_decrements_once(tenant):

@@ -161,8 +161,8 @@ fn new_status(
         status["strategyProgress"]["uid"] = json!(uid);
     }
     status["currentState"] = json!(current_state(outcome).as_str());
-    status["rotationInterrupted"] =
-        if old.is_rotating() && interrupts_rotation(outcome) { json!(true) } else { Value::Null };
+    let is_interrupted = old.is_rotating() && interrupts_rotation(outcome) && has_unfinished_change(&status);
+    status["rotationInterrupted"] = if is_interrupted { json!(true) } else { Value::Null };
     status["observedGeneration"] = json!(plan.generation);
     if let Some(boundaries) = boundaries {
         status["configMD5"] = if boundaries.hash.is_empty() { Value::Null } else { json!(boundaries.hash) };
@@ -296,6 +296,13 @@ fn interrupts_rotation(outcome: &Outcome) -> bool {
         current_state(outcome),
         CurrentState::Ready | CurrentState::InitUpgrade | CurrentState::Deleting | CurrentState::Deleted
     )
+}
+
+/// Whether not all nodes have run the present version yet. A group that only removes surplus nodes has no such version.
+fn has_unfinished_change(status: &Value) -> bool {
+    let template = &status["template"];
+    let last_ready = &template["lastReadyVersion"];
+    (!last_ready.is_null() && *last_ready != template["version"]) || !status["updateOf"].is_null()
 }
 
 fn current_state(outcome: &Outcome) -> CurrentState {

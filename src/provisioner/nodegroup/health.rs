@@ -276,9 +276,9 @@ pub(crate) fn report_readiness(input: &PlanInput, group: &ObservedNodegroup, bui
         return builder.set_outcome_once(blocked_outcome(StalledReason::NodesNotReady, message));
     }
     let creating = input.status.current_state.as_deref() == Some(crate::api::CurrentState::InitCreate.as_str());
-    let phase = match (input.status.is_rotating(), creating) {
-        (true, _) => Phase::Rotating,
-        (_, true) => Phase::Creating,
+    let phase = match (creating, input.status.is_rotating()) {
+        (true, _) => Phase::Creating,
+        (_, true) => Phase::Rotating,
         (false, false) => Phase::Modifying,
     };
     let message = match unready.waiting.as_slice() {
