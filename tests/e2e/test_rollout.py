@@ -242,6 +242,7 @@ def test_people_pause_abort_and_undo(make_rollout_groups, tmp_path):
     mark = cloud.log_position()
     time.sleep(8)
     assert [e for e in cloud.aws_events(mark) if e["kind"] == "call" and "Terminate" in e["operation"]] == []
+    assert rollout_groups.others[0].has_condition("RolloutPending", reason="Paused")
     check_commands(rollout_groups, tmp_path / "new.yaml")
     check_quota(rollout_groups, tmp_path / "quota.yaml")
     order(cloud, name, paused=False)
@@ -377,6 +378,7 @@ def test_a_window_that_closes_lets_what_has_begun_end(make_rollout_groups, surge
     (ended,) = rotation.terminated(canary, mark)
     assert len(set(old) & set(canary.instances())) == 1 and ended in old and rotation.draining_nodes(canary) == []
     assert rotation.in_standby(canary) == [] and not any(node["spec"].get("unschedulable") for node in canary.nodes())
+    assert any("window is closed" in c.get("message", "") for c in canary.status()["conditions"]), canary.status()
     cloud.edit_config_map(lambda data: data.update(rollout=policy(soak="1s")))
     canary.wait(lambda _: rollout_groups.settled(rollout_groups.new), ROLLOUT, "the rest, without windows")
     assert max(group.max_unavailable_seen() for group in rollout_groups.groups) == 1 - surge
@@ -669,4 +671,4 @@ def test_a_policy_needs_the_definition(own_cloud, start_controller, make_tenant)
     support.eventually(lambda: cloud.config_events("needs the CustomResourceDefinition boundariesrevisions.instancemgr.keikoproj.io"), harness.WAIT, "the event")
     group.wait_condition("BoundariesApplied", "False")
     time.sleep(6)
-    assert launched_images(group) == {old}
+    assert launched_images(group) == {old} and group.has_condition("BoundariesApplied", "False")

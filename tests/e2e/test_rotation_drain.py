@@ -129,7 +129,7 @@ def test_a_node_that_a_user_uncordons_is_released(tenant):
     group.wait_condition("Stalled", reason="DrainBlocked")
     time.sleep(TWO_POLLS)
     assert len(rotation.cordons(group)) == 1 and rotation.terminated(group) == [] and len(group.ready_nodes()) == 1
-    assert [p["metadata"]["uid"] for p in tenant.pods()] == pods
+    assert [p["metadata"]["uid"] for p in tenant.pods()] == pods and group.has_condition("Stalled", reason="DrainBlocked")
     rotation.wait_rotated(group, old, 1, new_image)
     assert group.undrained() == {}
 

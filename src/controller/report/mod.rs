@@ -290,7 +290,7 @@ fn are_nodes_ready(plan: &Plan, old: &InstanceGroupStatus) -> bool {
     plan.status_update.nodes_ready.or_else(last).unwrap_or(true)
 }
 
-/// Whether a rotation that has begun and not ended is not what the group does with this outcome.
+/// Whether the group does something else than to rotate with this outcome, and is neither Ready nor deleted.
 fn interrupts_rotation(outcome: &Outcome) -> bool {
     !matches!(
         current_state(outcome),
@@ -298,7 +298,8 @@ fn interrupts_rotation(outcome: &Outcome) -> bool {
     )
 }
 
-/// Whether not all nodes have run the present version yet. A group that only removes surplus nodes has no such version.
+/// Whether nodes have yet to get the present version, or EKS has yet to reach the target of an update. Neither is true of a
+/// group that only removes surplus nodes.
 fn has_unfinished_change(status: &Value) -> bool {
     let template = &status["template"];
     let last_ready = &template["lastReadyVersion"];
